@@ -1,0 +1,1 @@
+"""Mains: flags and one call."""

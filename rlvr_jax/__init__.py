@@ -1,0 +1,1 @@
+"""rlvr_jax: reinforcement learning with verifiable rewards in JAX."""

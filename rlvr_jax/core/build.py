@@ -1,0 +1,50 @@
+"""From a spec, which is a name and its kwargs, to the object it names. A room's `__all__` is the only registry."""
+import difflib
+import inspect
+from collections.abc import Iterable, Mapping
+from types import ModuleType
+from typing import Any
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+  """A hint for an error message: the known name closest to `name`, or nothing."""
+  close = difflib.get_close_matches(str(name), [str(k) for k in known], n=1, cutoff=0.5)
+  return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def check_keys(where: str, given: Iterable[str], known: Iterable[str]) -> None:
+  """Raises ValueError when a key of `given` is not in `known`, naming the nearest that is."""
+  known = sorted(known)
+  for key in given:
+    if key not in known:
+      raise ValueError(f"{where} has no {key!r}{nearest(key, known)} It has {known}")
+
+
+def build(room: ModuleType, spec: Mapping[str, Any] | str, **given) -> Any:
+  """`getattr(room, spec["name"])(**rest)`, with unknown names and unknown, missing or doubled keys named in the error.
+
+  Args:
+    room:  a module whose `__all__` lists its builders.
+    spec:  a mapping with a `name`, or just the name.
+    given: kwargs that the caller supplies (a tokenizer, a model); only those the builder asks for are passed.
+  """
+  spec = dict(name=spec) if isinstance(spec, str) else dict(spec)
+  label = room.__name__
+  if "name" not in spec:
+    raise ValueError(f"a spec for {label} needs a 'name', got keys {sorted(spec)}")
+  name = spec.pop("name")
+  if name not in room.__all__:
+    raise ValueError(f"{label} has no {name!r}{nearest(name, room.__all__)} It has {sorted(room.__all__)}")
+  builder = getattr(room, name)
+  parameters = inspect.signature(builder).parameters
+  takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+  named = [k for k, p in parameters.items() if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
+  if not takes_any:
+    check_keys(f"{label}.{name}", spec, [k for k in named if k not in given])
+  kwargs = spec | {k: v for k, v in given.items() if k in named}
+  missing = [
+    k for k in named if parameters[k].default is inspect.Parameter.empty and k not in kwargs
+  ]
+  if missing:
+    raise ValueError(f"{label}.{name} needs {missing}; the spec has {sorted(spec)}")
+  return builder(**kwargs)

@@ -1,0 +1,1 @@
+"""Teacher views, divergences and KL estimators. Pure; imports core only."""

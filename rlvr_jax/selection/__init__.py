@@ -1,0 +1,1 @@
+"""Prompt priors, curricula, budgets and replay: pure state machines. Imports core only."""

@@ -1,0 +1,57 @@
+"""Everything a resume needs besides the data position, as arrays."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+
+from rlvr_jax.core import PyTree
+from rlvr_jax.sharding import place
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class TrainState:
+  """Arrays only. `step` counts calls of the train step, which are iterations; the optimiser counts its own updates."""
+
+  params: PyTree
+  opt_state: PyTree
+  credit: PyTree  # carried by the credit chain, keyed by the names of its parts
+  selection: PyTree  # carried by the choice of prompts; the train step hands it through
+  step: Any  # Int32[""]
+  seed: Any  # UInt32[""]  of the run: every key is derived from it and `step`
+  anchors: Mapping[str, PyTree] = dataclasses.field(
+    default_factory=dict
+  )  # view -> frozen params, where a need names one
+
+  def replace(self, **changes) -> "TrainState":
+    return dataclasses.replace(self, **changes)
+
+
+def _is_axes(x) -> bool:
+  return isinstance(x, tuple) and all(a is None or isinstance(a, str) for a in x)
+
+
+def place_state(mesh: jax.sharding.Mesh, state: TrainState, param_axes: PyTree) -> TrainState:
+  """Puts the state on the mesh. `param_axes` is the tree of the parameters with their logical axes for leaves.
+
+  A copy of the parameters, wherever it is (optimiser moments, anchors), is laid out as they are: its leaves are known
+  by the end of their path and by their shape. The rest is replicated.
+  """
+  paths, params = zip(*jax.tree_util.tree_leaves_with_path(state.params))
+  axes_of = dict(zip(paths, jax.tree.leaves(param_axes, is_leaf=_is_axes), strict=True))
+  shape_of = dict(zip(paths, (p.shape for p in params)))
+  lengths = sorted({len(path) for path in paths}, reverse=True)
+
+  def axes(path, leaf):
+    for length in lengths:
+      tail = path[len(path) - length :]
+      if tail in axes_of and shape_of[tail] == leaf.shape:
+        return axes_of[tail]
+    return (None,) * leaf.ndim
+
+  leaves, treedef = jax.tree_util.tree_flatten_with_path(state)
+  # As lists: an empty NamedTuple of optax would look like the axes of a scalar.
+  placed = place(mesh, [leaf for _, leaf in leaves], [axes(path, leaf) for path, leaf in leaves])
+  return jax.tree.unflatten(treedef, placed)

@@ -13,7 +13,7 @@ from rlvr_jax.tasks.types import Example, derived_seed, to_json
 
 
 class Row(NamedTuple):
-  """Token ids of one example, and what keeps it from being used: a reason ("long", "missing") and the rule it breaks."""
+  """Token ids of one example; if it cannot be used, a reason ("long", "missing") and the rule that it breaks."""
 
   prompt: list[int]
   demonstration: list[int] = []
@@ -73,7 +73,7 @@ def _check(example: Example, row: Row, ids: set, on_unfit: Mapping[str, str]) ->
 def pad_rows(
   rows: Sequence[list[int]], width: int, pad_id: int, side: str
 ) -> tuple[Int[np.ndarray, "p l"], Bool[np.ndarray, "p l"]]:
-  """Rows of ids as one array with its mask, padding on `side` ("left" or "right"). No row may be longer than `width`."""
+  """Rows of ids as one array and its mask, padded on `side` ("left" or "right"); none is longer than `width`."""
   tokens = np.full((len(rows), width), pad_id, np.int32)
   mask = np.zeros((len(rows), width), bool)
   for i, row in enumerate(rows):

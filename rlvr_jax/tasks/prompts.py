@@ -1,4 +1,4 @@
-"""Tokenised batches of prompts for the sampler: shuffled epochs with an exact position, and a fixed pass for evaluation."""
+"""Tokenised batches of prompts: shuffled epochs with an exact position, and one fixed pass for evaluation."""
 
 import dataclasses
 import functools

@@ -54,7 +54,7 @@ def derived_seed(*parts: Any) -> int:
 def make_task(
   name: str, train: Sequence[Example], held_out: Sequence[Example], dropped: Mapping[str, int] | None = None
 ) -> TextTask:
-  """Checks both splits, drops (and counts, as `in_eval`) train rows whose prompt is an eval prompt, fingerprints the rest.
+  """Checks both splits, drops and counts (`in_eval`) train rows whose prompt is an eval prompt, fingerprints the rest.
 
   Raises ValueError for an empty train split, an id that is out of range or used twice, an empty prompt, or a row
   that JSON cannot hold.
@@ -73,8 +73,13 @@ def make_task(
     raise ValueError(f"task {name!r} has no train rows: {len(train)} read, dropped {dropped}, the rest is in eval")
   if len(kept) < len(train):
     dropped["in_eval"] += len(train) - len(kept)
-    train = train.select(kept) if hasattr(train, "select") else tuple(train[i] for i in kept)
+    train = select(train, kept)
   return TextTask(name, train, held_out, digest.hexdigest(), dropped)
+
+
+def select(rows: Sequence[Example], indices: Sequence[int]) -> Sequence[Example]:
+  """Those rows, still lazy if `rows` reads them when asked (it then has a `select` of its own)."""
+  return rows.select(indices) if hasattr(rows, "select") else tuple(rows[i] for i in indices)
 
 
 def _line(name: str, split: str, example: Example, seen: dict[int, str]) -> bytes:

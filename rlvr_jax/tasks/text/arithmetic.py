@@ -1,4 +1,4 @@
-"""Sums such as `17+25=`, the embedded default: needs no library and no files, and a tiny character model can learn it."""
+"""Sums such as `17+25=`, the embedded default: no library, no files, and learnt by a tiny character model."""
 
 import random
 from collections.abc import Callable
@@ -19,7 +19,7 @@ def arithmetic(
   num_eval: int = 200,
   seed: int = 0,
 ) -> TextTask:
-  """`num_terms` whole numbers below `10**num_digits`, joined by operators and ended by `=`; the reference is the result.
+  """`num_terms` whole numbers below `10**num_digits`, joined by operators, then `=`; the reference is the result.
 
   No problem occurs twice. One problem in eight belongs to the eval split by the sha256 of its prompt, whatever the
   sizes and seed; the eval rows do not depend on `seed`, so runs that differ in it share their held-out set.

@@ -3,8 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from rlvr_jax.core import check_keys, nearest
-from rlvr_jax.tasks.types import EVAL_ID, Example, Prompt, TextTask, is_held_out, make_task
+from rlvr_jax.tasks.types import Example, Prompt, TextTask, is_held_out, make_task, select
 
 
 class Fields(NamedTuple):
@@ -79,11 +81,6 @@ def split_task(
   if held_out is not None and eval_fraction:
     raise ValueError(f"give an eval source or eval_fraction, not both; eval_fraction is {eval_fraction}")
   if held_out is None:
-    held_out = tuple(row for row in rows if is_held_out(row.prompt, eval_fraction))
-    rows = tuple(row for row in rows if not is_held_out(row.prompt, eval_fraction))
+    sides = np.array([is_held_out(row.prompt, eval_fraction) for row in rows], bool)
+    held_out, rows = select(rows, np.flatnonzero(sides)), select(rows, np.flatnonzero(~sides))
   return make_task(name, rows, held_out)
-
-
-def first_eval_id(fields: Fields) -> int:
-  """Eval rows from a second source are numbered apart from the first; ids read from a field are the field's."""
-  return EVAL_ID if fields.id is None else 0

@@ -41,7 +41,7 @@ def _files(name: str, read: Callable[[str], Iterator], path, eval_path, eval_fra
     return tuple(to_example(row, fields, where, first_id + i) for i, (where, row) in enumerate(read(path)))
 
   held_out = None if eval_path is None else examples(eval_path, EVAL_ID)
-  return split_task(name, examples(path, 0), held_out, eval_fraction)
+  return split_task(f"{name}/{Path(path).name}", examples(path, 0), held_out, eval_fraction)
 
 
 def _jsonl_rows(path: str) -> Iterator[tuple[str, dict]]:

@@ -14,7 +14,7 @@ VERSION = "1.0.0"
 
 
 class TextRows(tfds.core.GeneratorBasedBuilder):
-  """Features: prompt_id, and as JSON texts prompt, reference, demonstration and metadata. Splits: train, eval."""
+  """Features: prompt_id, and as JSON texts prompt, reference, demonstration and metadata. Splits: train and, if it has rows, eval."""
 
   VERSION = tfds.core.Version(VERSION)
 
@@ -25,12 +25,13 @@ class TextRows(tfds.core.GeneratorBasedBuilder):
   def _info(self) -> tfds.core.DatasetInfo:
     texts = {name: tfds.features.Text() for name in Example._fields if name != "prompt_id"}
     features = tfds.features.FeaturesDict(dict(prompt_id=tfds.features.Scalar(np.int64), **texts))
-    return tfds.core.DatasetInfo(
-      builder=self, description=self.__doc__, features=features, disable_shuffling=True
-    )
+    return tfds.core.DatasetInfo(builder=self, description=self.__doc__, features=features, disable_shuffling=True)
 
   def _split_generators(self, dl_manager) -> dict[str, Iterator]:
-    return dict(train=self._generate_examples(self._task.train), eval=self._generate_examples(self._task.eval))
+    splits = dict(train=self._task.train, eval=self._task.eval)
+    return {
+      name: self._generate_examples(rows) for name, rows in splits.items() if len(rows)
+    }  # TFDS refuses empty ones
 
   def _generate_examples(self, rows) -> Iterator[tuple[int, dict]]:
     for index, example in enumerate(rows):

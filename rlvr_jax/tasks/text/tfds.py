@@ -31,9 +31,9 @@ class Rows(Sequence):
 def tfds_task(data_dir: str, source: Mapping[str, Any] | None = None, prepared: str | None = None) -> TextTask:
   """Another text task kept as a TFDS data set `text_rows/<prepared>` under `data_dir`, and read from there.
 
-  With `source`, the spec of a task of this room, the data set is written unless one of the same content is there: it is
-  named by the first 16 digits of the task's fingerprint, so changed content never meets old files. With `prepared`, that
-  name, nothing is generated. Tuples in a reference or in metadata come back as lists, as in any JSON.
+  With `source`, the spec of a task of this room, the data set is written unless one of the same content is there: its
+  name is the first 16 digits of the task's fingerprint, so changed content never meets old files. With `prepared`,
+  that name, nothing is generated. Tuples in a reference or in metadata come back as lists, as in any JSON.
 
   Raises ValueError unless exactly one of both is given, or when there is no such data set or its content has changed.
   """
@@ -43,8 +43,11 @@ def tfds_task(data_dir: str, source: Mapping[str, Any] | None = None, prepared: 
   if (source is None) == (prepared is None):
     raise ValueError(f"tfds_task needs one of source and prepared, got source={source}, prepared={prepared!r}")
   builder = prepare(data_dir, prepared, None if source is None else build(text, dict(source)))
-  train, held_out = (Rows(builder.as_data_source(split), decode) for split in ("train", "eval"))
-  return make_task(f"text_rows/{builder.builder_config.name}", train, held_out)
+  splits = {split: Rows(builder.as_data_source(split), decode) for split in builder.info.splits}
+  task = make_task(f"text_rows/{builder.builder_config.name}", splits["train"], splits.get("eval", ()))
+  if not task.fingerprint.startswith(builder.builder_config.name):
+    raise ValueError(f"{task.name} in {data_dir!r} holds other rows than its name says: {task.fingerprint}; delete it")
+  return task
 
 
 def tfds_catalogue(

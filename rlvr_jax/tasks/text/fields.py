@@ -72,9 +72,7 @@ def _reference(value: Any, fields: Fields, where: str) -> Any:
   return value.rsplit(mark, 1)[1].strip()
 
 
-def split_task(
-  name: str, rows: Sequence[Example], held_out: Sequence[Example] | None, eval_fraction: float
-) -> TextTask:
+def split_task(name: str, rows: Sequence, held_out: Sequence | None, eval_fraction: float) -> TextTask:
   """The eval rows are those given or, by hash of the prompt, about `eval_fraction` of `rows`; one way, not both."""
   if not 0.0 <= eval_fraction < 1.0:
     raise ValueError(f"eval_fraction must be in [0, 1), got {eval_fraction}")
@@ -82,5 +80,5 @@ def split_task(
     raise ValueError(f"give an eval source or eval_fraction, not both; eval_fraction is {eval_fraction}")
   if held_out is None:
     sides = np.array([is_held_out(row.prompt, eval_fraction) for row in rows], bool)
-    held_out, rows = select(rows, np.flatnonzero(sides)), select(rows, np.flatnonzero(~sides))
+    held_out, rows = (select(rows, np.flatnonzero(side).tolist()) for side in (sides, ~sides))
   return make_task(name, rows, held_out)

@@ -14,7 +14,7 @@ VERSION = "1.0.0"
 
 
 class TextRows(tfds.core.GeneratorBasedBuilder):
-  """Features: prompt_id, and as JSON texts prompt, reference, demonstration and metadata. Splits: train and, if it has rows, eval."""
+  """Features: prompt_id, and as JSON texts prompt, reference, demonstration and metadata. Splits: train, maybe eval."""
 
   VERSION = tfds.core.Version(VERSION)
 

@@ -27,8 +27,9 @@ def reasoning_gym(
   `reasoning_gym.get_score_answer_fn(dataset)(answer, metadata)` wants it.
 
   Raises ValueError for an unknown generator or parameter, a value that the generator refuses, or fewer different
-  questions than asked for. Rows are generated here: from 25 us (chain_sum) to a second (knight_swap) each. Generators
-  that depend on string hashing give other rows, and another fingerprint, in a process with another PYTHONHASHSEED.
+  questions than asked for. Rows are generated here: from 25 us (chain_sum) to a second (knight_swap) each. A few
+  generators read sets in hash order (isomorphic_strings, polynomial_multiplication and ransom_note in 0.1.25): their
+  rows and fingerprint change between processes unless PYTHONHASHSEED is set, or `tfds_task` keeps what was generated.
   """
   params = dict(params or {})
   _check(dataset, params)

@@ -80,6 +80,8 @@ def sign_flip_test(differences: Float[np.ndarray, "p"], seed: int = 0, num_resam
   Exact when all 2^p sign patterns are no more than `num_resamples`, otherwise sampled. Source: Fisher 1935.
   """
   differences = np.asarray(differences, np.float64)
+  if len(differences) == 1:
+    return 1.0  # both signs are equally extreme
   return float(
     stats.permutation_test(
       (differences,), np.mean, permutation_type="samples", n_resamples=num_resamples, batch=BATCH, vectorized=True,

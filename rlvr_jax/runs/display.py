@@ -29,6 +29,7 @@ FIELDS = (
 SPARKS = "▁▂▃▄▅▆▇█"
 SPARK_WIDTH = 24  # steps of history beside a field
 RATE_STEPS = 50  # steps the time left is judged from
+PLAIN_WIDTH = 120  # of the summary in a file or a pipe, which have no width of their own
 PLAIN_SECS = 10.0  # between two plain lines of one long task
 STYLES = {"info": "cyan", "warning": "bold yellow", "error": "bold red"}
 
@@ -73,6 +74,8 @@ class Display:
     clock: Callable[[], float] = time.monotonic,
   ):
     self.console = console or Console(highlight=False)
+    if console is None and not self.console.is_terminal:
+      self.console.width = PLAIN_WIDTH
     self.plain = not self.console.is_terminal if plain is None else plain
     self._total, self._title, self._clock = total_steps, title, clock
     self._history = {key: deque(maxlen=SPARK_WIDTH) for _, key, _ in FIELDS}
@@ -158,8 +161,9 @@ class Display:
 
   def _values(self) -> list[tuple[str, str, str]]:
     """(label, value, history) of every field."""
+    scalars = self._scalars  # the live panel is drawn from another thread
     return [
-      (label, form.format(self._scalars[key]) if key in self._scalars else "-", spark(self._history[key]))
+      (label, form.format(scalars[key]) if key in scalars else "-", spark(list(self._history[key])))
       for label, key, form in FIELDS
     ]
 
@@ -222,14 +226,14 @@ def summary_table(
   table = Table(title=f"held-out: {after.num_prompts} prompts x {after.num_samples} samples", title_style="bold")
   table.add_column("", no_wrap=True)
   for name in ("before", "after", "change"):
-    table.add_column(name, justify="right", no_wrap=True)
+    table.add_column(name, justify="right")
   old = {} if before is None else _rows(before)
   for label, (value, written, unit) in _rows(after).items():
     change = _change(old[label][0], value, unit) if label in old else ""
     style = None
     if label == "accuracy" and comparison is not None:
       c = comparison
-      change = f"{100 * c.difference:+.1f} [{100 * c.low:+.1f}, {100 * c.high:+.1f}] points, p = {c.p_value:.2g}"
+      change = f"{100 * c.difference:+.1f} points [{100 * c.low:+.1f}, {100 * c.high:+.1f}]\np = {c.p_value:.2g}"
       style = ("bold green" if c.low > 0 else "bold red") if c.excludes_zero() else "bold"
     table.add_row(label, old[label][1] if label in old else "-", written, Text(change, style or ""))
   notes = [

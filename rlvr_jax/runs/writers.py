@@ -14,8 +14,6 @@ from typing import Any
 import numpy as np
 from tensorboardX import SummaryWriter
 
-from rlvr_jax.rewards.verdict import Verdict
-
 
 def plain_json(value: Any) -> Any:
   """Arrays, NumPy scalars, tuples and mappings to what strict JSON has. NaN and infinities become None.
@@ -135,7 +133,7 @@ def rollout_rows(batch: Any, scored: Any, advantages: Sequence[float] | None = N
     raise ValueError(f"rollout_rows: {n} completions are not a multiple of {len(ids)} prompts")
   rows = []
   for i, sample in enumerate(scored.samples):
-    verdicts: Mapping[str, Verdict] = scored.verdicts[i]
+    verdicts = scored.verdicts[i]
     row = dict(
       prompt_id=ids[i // (n // len(ids))],
       prompt=sample.prompt,

@@ -21,7 +21,7 @@ def _split(pattern: str):
   return pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(pattern), "isolated"), _bytes(use_regex=False)])
 
 
-# `tokenizer.ggml.pre` -> (pre-tokenizer, whole words in the vocabulary skip the merges). Source: llama.cpp, llama-vocab.cpp.
+# `tokenizer.ggml.pre` -> (pre-tokenizer, do whole words in the vocabulary skip the merges). Source: llama.cpp.
 PRE_TOKENIZERS = {
   "gpt-2": lambda: (_bytes(use_regex=True), False),
   "smollm": lambda: (
@@ -38,7 +38,8 @@ def byte_pair_tokenizer(metadata: Mapping[str, Any]) -> Tokenizer:
   pre = metadata.get("tokenizer.ggml.pre")
   if pre not in PRE_TOKENIZERS:
     raise ValueError(
-      f"gguf: tokenizer.ggml.pre {pre!r} is not supported{nearest(pre, PRE_TOKENIZERS)} Supported: {sorted(PRE_TOKENIZERS)}"
+      f"gguf: tokenizer.ggml.pre {pre!r} is not supported{nearest(pre, PRE_TOKENIZERS)} "
+      f"Supported: {sorted(PRE_TOKENIZERS)}"
     )
   pre_tokenizer, ignore_merges = PRE_TOKENIZERS[pre]()
   vocab = {token: i for i, token in enumerate(metadata["tokenizer.ggml.tokens"])}

@@ -1,8 +1,8 @@
-"""GGUF files as Hugging Face names: one config dict and one table of float32 arrays, so the decoder knows one layout only."""
+"""GGUF files as Hugging Face names: a config dict and float32 arrays, so the decoder knows one layout only."""
 
 import pathlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -37,8 +37,8 @@ LAYER_NAMES = {
 ROPE_FREQS = "rope_freqs.weight"
 
 
-def read_gguf(path: str | pathlib.Path) -> tuple[dict[str, Any], dict[str, np.ndarray], dict[str, Any]]:
-  """`(hf_config, tensors, metadata)` of one GGUF file: an HF-style config dict, float32 arrays under HF names, raw metadata.
+def read_gguf(path: str | pathlib.Path) -> tuple[dict[str, Any], Mapping[str, np.ndarray], dict[str, Any]]:
+  """`(hf_config, tensors, metadata)` of a file: the fields of a `config.json`, float32 arrays under HF names, the header.
 
   Raises ValueError when the file, its architecture, a tensor's name or a tensor's type is not supported, naming it.
   """
@@ -49,14 +49,26 @@ def read_gguf(path: str | pathlib.Path) -> tuple[dict[str, Any], dict[str, np.nd
   if ROPE_FREQS in stored:
     factors = _values(stored.pop(ROPE_FREQS))
     config["rope_scaling"] = llama3_scaling(factors, config["rope_theta"], config["head_dim"])
-  tensors = {}
-  for name, tensor in stored.items():
-    values = _values(tensor)
-    if config["model_type"] in PERMUTED and (found := re.search(r"\.attn_([qk])\.(weight|bias)$", name)):
-      heads = config["num_attention_heads" if found[1] == "q" else "num_key_value_heads"]
-      values = unpermute(values, heads)
-    tensors[hf_name(name)] = values
-  return config, tensors, metadata
+  return config, _Tensors({hf_name(name): tensor for name, tensor in stored.items()}, config), metadata
+
+
+class _Tensors(Mapping):
+  """Float32 arrays of a file in HF layout, each dequantised when asked for, so that one at a time is in memory."""
+
+  def __init__(self, stored: Mapping[str, Any], config: Mapping[str, Any]):
+    self._stored, self._config = stored, config
+
+  def __getitem__(self, name: str) -> np.ndarray:
+    values = _values(self._stored[name])
+    if self._config["model_type"] in PERMUTED and (found := re.search(r"\.([qk])_proj\.(weight|bias)$", name)):
+      values = unpermute(values, self._config["num_attention_heads" if found[1] == "q" else "num_key_value_heads"])
+    return values
+
+  def __iter__(self) -> Iterator[str]:
+    return iter(self._stored)
+
+  def __len__(self) -> int:
+    return len(self._stored)
 
 
 def open_gguf(path: str | pathlib.Path) -> GGUFReader:
@@ -70,7 +82,7 @@ def open_gguf(path: str | pathlib.Path) -> GGUFReader:
 
 
 def gguf_metadata(reader: GGUFReader) -> dict[str, Any]:
-  """Every key of the header as a Python value; float32 numbers as their shortest decimal (1e-05, not 9.99999974e-06)."""
+  """Every key of the header as a Python value; float32 numbers as their shortest decimal (1e-05)."""
   values = {key: field.contents() for key, field in reader.fields.items() if not key.startswith("GGUF.")}
   return {key: float(str(np.float32(v))) if isinstance(v, float) else v for key, v in values.items()}
 
@@ -162,8 +174,8 @@ def llama3_scaling(factors: Float[np.ndarray, "half"], theta: float, head_dim: i
   """The `llama3` rope scaling whose divisors of the frequencies are `factors`; None when all are 1.
 
   factors = 1 / ((1 - s) / factor + s),  s = clip((old / wavelength - low) / (high - low), 0, 1). The file keeps only
-  the factors, which fix old / (high - low) and low / (high - low); `old` is set to 8192 as in Llama 3, and the answer is
-  checked against every factor. Raises ValueError when no such scaling exists (longrope, or another formula).
+  the factors, which fix old / (high - low) and low / (high - low); `old` is set to 8192 as in Llama 3, and the answer
+  is checked against every factor. Raises ValueError when no such scaling exists (longrope, or another formula).
   """
   factors = np.asarray(factors, np.float64)
   if np.allclose(factors, 1.0):

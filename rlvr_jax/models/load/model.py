@@ -6,12 +6,15 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 from transformers import PreTrainedTokenizerFast
 
 from rlvr_jax.core import PyTree
+from rlvr_jax.models.config import DecoderConfig, tiny_config
+from rlvr_jax.models.decoder import Decoder
+from rlvr_jax.models.families import config_from_huggingface
 from rlvr_jax.models.load import tokenizers as tok
 from rlvr_jax.models.load.gguf import gguf_metadata, open_gguf, read_gguf
+from rlvr_jax.models.load.huggingface import load_huggingface, read_huggingface_dir
 from rlvr_jax.models.load.sources import resolve
 
 
@@ -26,7 +29,7 @@ class Generation(NamedTuple):
 
 
 class LoadedModel(NamedTuple):
-  config: Any  # models.DecoderConfig
+  config: DecoderConfig
   params: PyTree
   tokenizer: PreTrainedTokenizerFast
   generation: Generation
@@ -43,8 +46,6 @@ def load_model(source: str, *, key: jax.Array | None = None, param_dtype: str = 
   """
   if source == "tiny":
     return _tiny(jax.random.key(0) if key is None else key, param_dtype)
-  from rlvr_jax.models.load.huggingface import load_huggingface, read_huggingface_dir
-
   path = resolve(source)
   if path.is_dir():
     hf_config, tensors = read_huggingface_dir(path)
@@ -52,15 +53,13 @@ def load_model(source: str, *, key: jax.Array | None = None, param_dtype: str = 
   else:
     hf_config, tensors, metadata = read_gguf(path)
     tokenizer, stated = tok.gguf_tokenizer(metadata), _gguf_generation(metadata)
-  config, params = load_huggingface(hf_config, tensors)
-  del tensors
-  tok.check_vocabulary(tokenizer, config.vocab_size)
-  params = jax.tree.map(lambda x: jnp.asarray(x, param_dtype), params)
+  tok.check_vocabulary(tokenizer, config_from_huggingface(hf_config).vocab_size)
+  config, params = load_huggingface(hf_config, tensors, param_dtype)
   return LoadedModel(config, params, tokenizer, make_generation(tokenizer, hf_config, stated))
 
 
 def load_tokenizer(source: str | pathlib.Path) -> PreTrainedTokenizerFast:
-  """The tokenizer of any model source, or of a SentencePiece `.model` or `tokenizer.json` file, with a usable pad token."""
+  """The tokenizer of a model source, or of a `.model` or `tokenizer.json` file, with a usable pad token."""
   if str(source) == "tiny":
     return tok.tiny_tokenizer()
   path = resolve(str(source))
@@ -108,4 +107,8 @@ def _read_json(path: pathlib.Path) -> dict[str, Any]:
 
 
 def _tiny(key: jax.Array, param_dtype: str) -> LoadedModel:
-  raise NotImplementedError
+  tokenizer = tok.tiny_tokenizer()
+  ids = {f"{role}_token_id": getattr(tokenizer, f"{role}_token_id") for role in ("bos", "eos", "pad")}
+  config = tiny_config(len(tokenizer), **ids)
+  params = Decoder(config, param_dtype=param_dtype).init(key)
+  return LoadedModel(config, params, tokenizer, make_generation(tokenizer, {}, {}))

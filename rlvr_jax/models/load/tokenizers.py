@@ -27,8 +27,8 @@ TINY_TEMPLATE = (
 def tiny_tokenizer() -> PreTrainedTokenizerFast:
   """One token per printable ASCII character or newline; any other character raises. `decode(encode(x)) == x`.
 
-  The special tokens are spelt with non-ASCII brackets, so no text can contain one. Five reserved ones make the size 104,
-  a multiple of 8, so that the vocabulary can be sharded.
+  The special tokens are spelt with non-ASCII brackets, so no text can contain one. Five reserved ones make the size
+  104, a multiple of 8, so that the vocabulary can be sharded.
   """
   special = ["⟨pad⟩", "⟨bos⟩", "⟨eos⟩", *(f"⟨reserved{i}⟩" for i in range(5))]
   characters = ["\n", *(chr(i) for i in range(32, 127))]
@@ -84,7 +84,7 @@ def _finish(tokenizer: Tokenizer, tokens, types, named: Mapping[str, str]) -> Pr
 
 
 def directory_tokenizer(path: str | pathlib.Path) -> PreTrainedTokenizerFast:
-  """The tokenizer of a Hugging Face directory: `tokenizer.json`, or the vocabulary files, or its SentencePiece model."""
+  """The tokenizer of a Hugging Face directory: `tokenizer.json`, its SentencePiece model, or other vocabulary files."""
   path = pathlib.Path(path)
   if (path / "tokenizer.json").is_file():
     # tokenizer.json is the whole truth; the class named beside it may rebuild it differently
@@ -115,7 +115,7 @@ def special_ids(tokenizer: PreTrainedTokenizerFast) -> set[int]:
 def settle_padding(tokenizer: PreTrainedTokenizerFast, stop_ids: Iterable[int]) -> int:
   """Gives the tokenizer a pad token that is no stop token and returns its id, saying so in the log when it changes.
 
-  Kept where the tokenizer's own will do; else the unknown token, else the first special token that is neither stop nor bos.
+  Kept where the tokenizer's own will do; else the unknown token, else the first special token that is not stop or bos.
   Raises ValueError when there is none: with pad = eos, a mask made from ids would hide the end of every completion.
   """
   stop_ids = set(stop_ids)

@@ -1,4 +1,5 @@
 """The key and value cache: plain arrays in a registered dataclass."""
+
 import dataclasses
 from typing import Any
 

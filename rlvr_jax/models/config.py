@@ -1,4 +1,5 @@
 """A decoder as numbers: everything the code needs to rebuild it and everything `config.json` needs to describe it."""
+
 import dataclasses
 
 from rlvr_jax.core import nearest
@@ -101,7 +102,7 @@ class DecoderConfig:
 
 def tiny_config(vocab_size: int, width: int = 128, num_layers: int = 4, num_heads: int = 4, num_kv_heads: int = 2,
                 mlp_width: int = 384, **changes) -> DecoderConfig:  # fmt: skip
-  """A Llama of about 0.8M parameters at 100 tokens of vocabulary, for quick experiments; `changes` are config fields."""
+  """A Llama of 0.8M parameters at a vocabulary of 100, for quick experiments; `changes` are other fields."""
   if width % num_heads:
     raise ValueError(f"width must be a multiple of num_heads, got {width} and {num_heads}")
   sizes = dict(num_layers=num_layers, num_heads=num_heads, num_kv_heads=num_kv_heads, mlp_width=mlp_width)

@@ -1,4 +1,5 @@
 """One decoder for every family: a pure function of a nested dict of arrays whose layers are stacked."""
+
 import dataclasses
 import functools
 import math

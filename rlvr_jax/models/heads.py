@@ -1,4 +1,5 @@
 """Critic heads over hidden states: a scalar, or a distribution over bins whose mean is the value. Always float32."""
+
 from collections.abc import Callable
 from typing import NamedTuple
 

@@ -1,4 +1,5 @@
 """Modules of one layer. Each parameter declares shape, initial value and logical axes in one place."""
+
 import jax
 import jax.numpy as jnp
 from flax import nnx

@@ -1,4 +1,5 @@
 """Rotary position embedding, rotate-half layout, with the published ways to stretch it."""
+
 import math
 
 import jax.numpy as jnp

@@ -54,3 +54,9 @@ def test_position_is_restored(load, make_examples):
   ids = [next(whole).prompt_id.tolist() for _ in range(8)]
   resumed.set_state(load(make_examples(9)).get_state() | dict(next_batch=3))
   assert [next(resumed).prompt_id.tolist() for _ in range(5)] == ids[3:]
+
+
+def test_position_belongs_to_the_demonstrations(load, make_examples):
+  state = load(make_examples(9)).get_state()
+  with pytest.raises(ValueError, match="fingerprint was"):
+    load([e._replace(demonstration="1") for e in make_examples(9)]).set_state(state)

@@ -47,8 +47,7 @@ def make_mesh(data: int = -1, fsdp: int = 1, tensor: int = 1, devices: Sequence[
   return Mesh(np.asarray(devices).reshape(sizes), MESH_AXES)
 
 
-def spec(axes: Sequence[str | None], rules: Mapping[str, Any] = RULES) -> PartitionSpec:
-  """PartitionSpec of an array whose dimensions are the logical `axes`. Two of them on one mesh axis is an error."""
+def _mesh_axes(axes: Sequence[str | None], rules: Mapping[str, Any]) -> list[tuple[str, ...] | None]:
   entries, used = [], {}
   for axis in axes:
     if axis is not None:
@@ -59,17 +58,30 @@ def spec(axes: Sequence[str | None], rules: Mapping[str, Any] = RULES) -> Partit
         raise ValueError(f"axes {tuple(axes)}: {used[mesh_axis]!r} and {axis!r} are both on mesh axis {mesh_axis!r}")
       used[mesh_axis] = axis
     entries.append(mesh_axes)
-  return PartitionSpec(*entries)
+  return entries
 
 
-def named_sharding(mesh: Mesh, axes: Sequence[str | None], shape: Sequence[int] | None = None) -> NamedSharding:
-  """Sharding of an array; a dimension that its mesh axes do not divide is replicated (3 KV heads on 2 devices)."""
-  entries = list(spec(axes))
+def spec(
+  axes: Sequence[str | None],
+  shape: Sequence[int] | None = None,
+  mesh: Any = None,
+  rules: Mapping[str, Any] = RULES,
+) -> PartitionSpec:
+  """PartitionSpec of an array whose dimensions are the logical `axes`. Two of them on one mesh axis is an error.
+
+  Given a shape and a mesh, a dimension that its mesh axes do not divide is replicated (3 KV heads on 2 devices).
+  """
+  entries = _mesh_axes(axes, rules)
   if shape is not None:
     for i, (entry, size) in enumerate(zip(entries, shape, strict=True)):
       if entry is not None and size % math.prod(mesh.shape[a] for a in entry):
         entries[i] = None
-  return NamedSharding(mesh, PartitionSpec(*entries))
+  return PartitionSpec(*entries)
+
+
+def named_sharding(mesh: Mesh, axes: Sequence[str | None], shape: Sequence[int] | None = None) -> NamedSharding:
+  """Sharding of an array on `mesh`; see `spec`."""
+  return NamedSharding(mesh, spec(axes, shape, mesh))
 
 
 def _is_axes(x) -> bool:
@@ -99,8 +111,4 @@ def constrain(x: jax.Array, axes: Sequence[str | None]) -> jax.Array:
   mesh = jax.sharding.get_abstract_mesh()
   if mesh.empty or not set(MESH_AXES) <= set(mesh.axis_names):
     return x
-  entries = list(spec(axes))
-  for i, (entry, size) in enumerate(zip(entries, x.shape, strict=True)):
-    if entry is not None and size % math.prod(mesh.shape[a] for a in entry):
-      entries[i] = None
-  return jax.lax.with_sharding_constraint(x, PartitionSpec(*entries))
+  return jax.lax.with_sharding_constraint(x, spec(axes, x.shape, mesh))

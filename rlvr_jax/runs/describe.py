@@ -1,0 +1,77 @@
+"""What a config would run: the composed method, shapes and memory, without running it."""
+import io
+from typing import Any
+
+import jax
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from rlvr_jax.rollouts import PromptArrays
+from rlvr_jax.runs.build import Experiment, Stage, build_experiment
+
+MIB = 2**20
+
+
+def abstract_rollout(experiment: Experiment, stage: Stage, params: Any) -> tuple[Any, Any]:
+  """(prompts, rollout) of the stage's largest shape, as ShapeDtypeStructs; nothing is computed."""
+  prompts = stage.settings["prompts"]
+  p, length = prompts.per_step, max(prompts.buckets or (prompts.max_tokens,))
+  arrays = PromptArrays(
+    jax.ShapeDtypeStruct((p, length), np.int32),
+    jax.ShapeDtypeStruct((p, length), np.bool_),
+    jax.ShapeDtypeStruct((p,), np.int32),
+  )
+  key, step = jax.eval_shape(lambda: jax.random.key(0)), jax.ShapeDtypeStruct((), np.int32)
+  rollout = jax.eval_shape(stage.sample, params, arrays, key, step)
+  row = jax.ShapeDtypeStruct(rollout.prompt_id.shape, np.float32)
+  return (arrays, key, step), rollout.replace(rewards={name: row for name in stage.weights})
+
+
+def _memory(lowered) -> str:
+  analysis = lowered.compile().memory_analysis()
+  if analysis is None:
+    return "unknown on this backend"
+  return (
+    f"{analysis.argument_size_in_bytes / MIB:.0f} MiB arguments + {analysis.temp_size_in_bytes / MIB:.0f} MiB "
+    f"temporaries + {(analysis.output_size_in_bytes - analysis.alias_size_in_bytes) / MIB:.0f} MiB new outputs"
+  )
+
+
+def describe(config) -> str:
+  """Builds and compiles everything, and tells what it is. Raises whatever a run would raise before its first step."""
+  experiment = build_experiment(config)
+  model, loaded = experiment.model, experiment.loaded
+  out = io.StringIO()
+  console = Console(file=out, width=120)
+  table = Table(title="experiment", show_header=False)
+  size = sum(np.size(x) for x in jax.tree.leaves(loaded.params))
+  source, vocab_size = experiment.settings["model"].source, model.config.vocab_size
+  table.add_row("model", f"{source}: {size / 1e6:.2f}M parameters, vocabulary {vocab_size}")
+  table.add_row("compute", f"{model.dtype}, remat {model.remat}, mesh {dict(experiment.mesh.shape)}")
+  table.add_row("stop ids, pad id", f"{loaded.generation.stop_ids}, {loaded.generation.pad_id}")
+  with jax.set_mesh(experiment.mesh):
+    for stage in experiment.stages:
+      state = jax.eval_shape(lambda params, s=stage: s.train_step.init(params, experiment.seed), loaded.params)
+      _stage_rows(table, experiment, stage, state)
+  console.print(table)
+  return out.getvalue()
+
+
+def _stage_rows(table: Table, experiment: Experiment, stage: Stage, state) -> None:
+  config, train = stage.config, stage.settings["train"]
+  table.add_section()
+  table.add_row(f"stage {stage.kind}", f"steps {stage.start + 1}..{stage.end}")
+  table.add_row("task", f"{config['task']} ({len(stage.task.train)} train, {len(stage.task.eval)} held-out)")
+  names = ("rollout", "rewards", "credit") if stage.kind == "rl" else ()
+  for name in (*names, "objective", "reduce", "optimiser"):
+    table.add_row(name, str(config[name]))
+  table.add_row("needs", ", ".join(sorted(stage.train_step.needs)))
+  if stage.kind != "rl":
+    return
+  arguments, rollout = abstract_rollout(experiment, stage, state.params)
+  n, t = rollout.tokens.shape
+  rows = n // (train.num_microbatches * train.num_minibatches)
+  table.add_row("shapes", f"{n} rows x {t} tokens, {rollout.num_groups} groups; {rows} rows at once in the update")
+  table.add_row("sampler memory", _memory(stage.sample.lower(state.params, *arguments)))
+  table.add_row("train step memory", _memory(stage.step.lower(state, rollout)))

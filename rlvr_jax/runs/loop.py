@@ -1,0 +1,307 @@
+"""The host loop: sample, verify, step, evaluate, save. It decides nothing about the method."""
+import contextlib
+import hashlib
+import json
+import signal
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from rlvr_jax.core import Rollout
+from rlvr_jax.evals import EvalResult, compare, curve, read_rows
+from rlvr_jax.rewards import VerifierPool
+from rlvr_jax.runs.build import Experiment, Stage, build_experiment, enter_stage, prompt_arrays
+from rlvr_jax.runs.display import Display
+from rlvr_jax.runs.evaluate import make_evaluator
+from rlvr_jax.runs.health import RewardHealth
+from rlvr_jax.runs.verify import Scored, score, with_rewards
+from rlvr_jax.runs.writers import MetricWriter, RolloutLog, write_json_atomic
+from rlvr_jax.sharding import place, replicate
+from rlvr_jax.tasks import DemonstrationBatch
+from rlvr_jax.train import Checkpointer
+
+FREE = ("log", "verify", "checkpoint", "mesh")  # config keys that change no number of a run: a resume may change them
+
+
+class Stopped(Exception):
+  """The run was asked to stop (SIGTERM); its state is saved."""
+
+
+class Phases:
+  """Wall-clock of the named phases of one iteration."""
+
+  def __init__(self):
+    self.secs: dict[str, float] = {}
+    self._last = time.perf_counter()
+
+  def mark(self, name: str) -> None:
+    now = time.perf_counter()
+    self.secs[name] = self.secs.get(name, 0.0) + now - self._last
+    self._last = now
+
+  def take(self) -> dict[str, float]:
+    out, self.secs = self.secs, {}
+    return out
+
+
+def data_fingerprint(experiment: Experiment) -> str:
+  parts = [(s.task.fingerprint, s.loader.fingerprint) for s in experiment.stages]
+  return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+def to_floats(metrics: Mapping[str, Any]) -> dict[str, float]:
+  """The one place where metrics leave the device."""
+  return {k: float(v) for k, v in jax.device_get({k: v.mean() for k, v in metrics.items()}).items()}
+
+
+def host_scalars(scored: Scored, counters: Mapping[str, int]) -> dict[str, float]:
+  mixed, rows = scored.mixed, max(int(scored.mixed.row_mask.sum()), 1)
+  scalars = {
+    "reward/mean": float(mixed.reward.sum() / rows),
+    "accuracy": float(np.nanmean(scored.metric)) if np.isfinite(scored.metric).any() else float("nan"),
+    "length/mean": float(scored.lengths.mean()),
+    "length/max": float(scored.lengths.max()),
+    "truncated": float(scored.truncated.mean()),
+    "rows/without_verdict": float((~mixed.row_mask).sum()),
+  }
+  for label, raw in mixed.rewards.items():
+    scalars[f"reward/{label}"] = float(raw[mixed.row_mask].mean()) if mixed.row_mask.any() else float("nan")
+    total = sum(mixed.statuses[label].values())
+    for status, count in mixed.statuses[label].items():
+      scalars[f"verdict/{label}/{status}"] = count / total
+  return scalars | {f"budget/{k}": float(v) for k, v in counters.items()}
+
+
+def demonstrated(batch: DemonstrationBatch) -> Rollout:
+  """Demonstrations in the form that samples have; the train step does not know which it gets."""
+  n = len(batch.tokens)
+  return Rollout(
+    tokens=batch.tokens, valid_mask=batch.valid_mask, action_mask=batch.action_mask, prompt_id=batch.prompt_id,
+    group_id=np.arange(n, dtype=np.int32), row_mask=np.ones(n, bool), reward=np.zeros(n, np.float32), rewards={},
+    behaviour_log_probs=None, truncated=np.zeros(n, bool), policy_version=np.zeros(n, np.int32), num_groups=n,
+    first_action=batch.first_action,
+  )  # fmt: skip
+
+
+class Run:
+  """What one process holds while it trains: open files, workers and counters. `state` is the only thing that learns."""
+
+  def __init__(self, experiment: Experiment, workdir: Path, stack: contextlib.ExitStack, display, pool, resumed: int):
+    top = experiment.settings
+    self.experiment, self.workdir, self.display, self.pool = experiment, workdir, display, pool
+    self.metrics = stack.enter_context(contextlib.closing(MetricWriter(workdir, resume_step=resumed)))
+    self.rollouts = stack.enter_context(
+      contextlib.closing(RolloutLog(workdir, resume_step=resumed, max_per_step=top["log"].rollouts_per_step))
+    )
+    verify = top["verify"]
+    self.health = RewardHealth(
+      max_error_share=verify.max_error_share, max_timeout_share=verify.max_timeout_share, mode=verify.on_alarm
+    )
+    self.run_key = replicate(experiment.mesh, jax.random.key(experiment.seed))
+    self.counters = dict(generated_tokens=0, update_tokens=0, dropped_prompts=0)
+    self.best: float | None = None
+    self.stop_asked = False
+    self.phases = Phases()
+
+  def eval_path(self, step: int) -> Path:
+    return self.workdir / "evals" / f"step_{step:06d}.json"
+
+  def evaluate(self, evaluator, params, step: int) -> EvalResult:
+    """Evaluates, or reads what an earlier life of this run measured at this step. One metrics row either way."""
+    path = self.eval_path(step)
+    if path.exists():
+      result = EvalResult.from_json(json.loads(path.read_text(encoding="utf-8")))
+    else:
+      result = evaluator(params, step, self.display)
+      path.parent.mkdir(parents=True, exist_ok=True)
+      write_json_atomic(path, result.to_json())
+      self.phases.mark("evaluate")
+    scalars = result.scalars()
+    logged = read_rows(self.workdir / "metrics.jsonl")
+    if not any(row["step"] == step and scalars.keys() <= row.keys() for row in logged):
+      self.metrics.write(step, scalars)
+    return result
+
+  def rl_rollout(self, stage: Stage, state, step: int, pending):
+    """Samples and verifies one batch. Reads the metrics of the step before it while the sampler already runs."""
+    experiment, generation = self.experiment, self.experiment.loaded.generation
+    batch = next(stage.loader)
+    rollout = stage.sample(
+      state.params, prompt_arrays(experiment, batch), self.run_key, replicate(experiment.mesh, np.int32(step))
+    )
+    self.report(pending)
+    jax.block_until_ready(rollout.tokens)  # the host needs them now anyway
+    self.phases.mark("sample")
+    scored = score(
+      rollout, batch.examples, experiment.loaded.tokenizer, generation.stop_ids, self.pool, stage.weights, stage.metric
+    )
+    self.phases.mark("verify")
+    if alarm := self.health.observe(scored.verdicts):
+      self.display.message(alarm, "warning")
+    self.counters["generated_tokens"] += int(scored.lengths.sum())
+    self.counters["update_tokens"] += int(scored.lengths[scored.mixed.row_mask].sum())
+    return with_rewards(rollout, scored.mixed, experiment.mesh), (step, batch, scored)
+
+  def sft_rollout(self, stage: Stage, step: int, pending):
+    self.report(pending)
+    batch = next(stage.loader)
+    rollout = place(self.experiment.mesh, demonstrated(batch), ("batch", "time"))
+    self.counters["update_tokens"] += int(np.sum(batch.action_mask))
+    return rollout, (step, None, None)
+
+  def report(self, pending) -> None:
+    """Writes and shows a finished step. Waits for the device: call it once the next work is dispatched."""
+    if pending is None:
+      return
+    (step, batch, scored), metrics, counters = pending
+    scalars = to_floats(metrics)
+    self.phases.mark("train")
+    if scored is not None:
+      scalars |= host_scalars(scored, counters)
+      self.rollouts.write(step, batch, scored)
+    else:
+      scalars |= {f"budget/{k}": float(v) for k, v in counters.items()}
+    phases = self.phases.take()
+    secs = sum(phases.values())
+    scalars |= {f"time/{name}_secs": value for name, value in phases.items()}
+    if scored is not None:
+      scalars["time/generated_tokens_per_sec"] = float(scored.lengths.sum()) / max(phases.get("sample", secs), 1e-9)
+    if step % self.experiment.settings["log"].every == 0:
+      self.metrics.write(step, scalars)
+    self.display.update(step, scalars, phases)
+
+  def position(self, stage: Stage) -> dict[str, Any]:
+    return dict(loader=stage.loader.get_state(), counters=self.counters, best=self.best)
+
+
+def train_stage(run: Run, stage: Stage, state, done: int, checkpointer: Checkpointer, evaluator):
+  """Iterations done+1 .. stage.end. Evaluates and saves as configured, and saves at the end and when asked to stop."""
+  every, save_every = stage.settings["eval"].every, stage.settings["checkpoint"].every
+  pending = None
+  for step in range(max(done, stage.start) + 1, stage.end + 1):
+    if stage.kind == "rl":
+      rollout, seen = run.rl_rollout(stage, state, step, pending)
+    else:
+      rollout, seen = run.sft_rollout(stage, step, pending)
+    state, metrics = stage.step(state, rollout)
+    run.counters["dropped_prompts"] = stage.loader.num_dropped
+    pending = (seen, metrics, dict(run.counters))
+    last = step == stage.end
+    accuracy = None
+    if every and step % every == 0 and not last:
+      run.report(pending)
+      pending = None
+      result = run.evaluate(evaluator, state.params, step)
+      accuracy = result.accuracy
+      run.best = accuracy if run.best is None else max(run.best, accuracy)
+    if last or run.stop_asked or step % save_every == 0:
+      run.report(pending)
+      pending = None
+      checkpointer.save(step, state, run.position(stage), accuracy)
+      run.phases.mark("save")
+    if run.stop_asked and not last:
+      checkpointer.wait()
+      raise Stopped(f"SIGTERM: stopped after step {step} of {stage.end}; the same command goes on from there")
+  return state
+
+
+def restore(experiment: Experiment, checkpointer: Checkpointer, allow_changes: bool):
+  """(state, step, stage, position) of the newest good checkpoint, or None."""
+  checkpointer.check_compatible(experiment.config, data_fingerprint(experiment), allow_changes=allow_changes, free=FREE)
+  step = checkpointer.latest()
+  if step is None:
+    return None
+  stage = next((s for s in experiment.stages if s.start < step <= s.end), experiment.stages[-1])
+  restored = checkpointer.restore(enter_stage(experiment, stage, None), step)
+  stage.loader.set_state(restored.position["loader"])
+  return restored.state, step, stage, restored.position
+
+
+def forget_after(workdir: Path, step: int) -> None:
+  """Removes evaluations that a killed run made after the checkpoint this one goes on from."""
+  for path in (workdir / "evals").glob("step_*.json"):
+    if int(path.stem.removeprefix("step_")) > step:
+      path.unlink()
+
+
+def train(config: Mapping[str, Any], workdir: str, *, allow_changes: bool = False, plain: bool | None = None):
+  """Runs a config to its end in `workdir`, going on from the newest good checkpoint there. Returns (before, after),
+  the held-out evaluations around the last stage.
+
+  Raises:
+    ValueError: anything wrong with the config, the model, the task or the checkpoints there; before anything compiles.
+    Stopped:    SIGTERM came; everything is saved.
+  """
+  experiment = build_experiment(config)
+  workdir = Path(workdir)
+  workdir.mkdir(parents=True, exist_ok=True)
+  checkpoint, verify = experiment.settings["checkpoint"], experiment.settings["verify"]
+  with contextlib.ExitStack() as stack:
+    stack.enter_context(jax.set_mesh(experiment.mesh))
+    display = stack.enter_context(Display(experiment.stages[-1].end, title=str(workdir), plain=plain))
+    checkpointer = stack.enter_context(
+      contextlib.closing(
+        Checkpointer(
+          workdir / "checkpoints", keep_last=checkpoint.keep_last, keep_best=checkpoint.keep_best,
+          config=experiment.config, data_fingerprint=data_fingerprint(experiment),
+          on_message=lambda text: display.message(text, "warning"),
+        )
+      )
+    )  # fmt: skip
+    resumed = restore(experiment, checkpointer, allow_changes)
+    done = resumed[1] if resumed else 0
+    forget_after(workdir, done)
+    write_json_atomic(workdir / "config.json", experiment.config)
+    pool = stack.enter_context(
+      VerifierPool(
+        experiment.stages[-1].config["rewards"], num_workers=verify.num_workers, timeout_secs=verify.timeout_secs
+      )
+    )
+    run = Run(experiment, workdir, stack, display, pool, done)
+    with stop_on_sigterm(run):
+      return run_stages(run, checkpointer, resumed)
+
+
+@contextlib.contextmanager
+def stop_on_sigterm(run: Run):
+  """While inside, SIGTERM asks the run to save and stop after the step under way."""
+  if threading.current_thread() is not threading.main_thread():  # only the main thread may set handlers
+    yield
+    return
+  before = signal.signal(signal.SIGTERM, lambda *_: setattr(run, "stop_asked", True))
+  try:
+    yield
+  finally:
+    signal.signal(signal.SIGTERM, before)
+
+
+def run_stages(run: Run, checkpointer: Checkpointer, resumed):
+  """All stages that are not done yet, with an evaluation at every border."""
+  experiment = run.experiment
+  last = experiment.stages[-1]
+  evaluator = make_evaluator(experiment, last, run.pool)
+  state, done, resumed_stage = None, 0, None
+  if resumed:
+    state, done, resumed_stage, position = resumed
+    run.counters, run.best = dict(position["counters"]), position["best"]
+    run.display.message(f"going on after step {done}")
+  results = {}
+  for stage in experiment.stages:
+    if done > stage.end:
+      continue
+    if stage is not resumed_stage:
+      state = enter_stage(experiment, stage, state)
+    if stage.start >= done or run.eval_path(stage.start).exists():
+      results[stage.start] = run.evaluate(evaluator, state.params, stage.start)
+    state = train_stage(run, stage, state, done, checkpointer, evaluator)
+  results[last.end] = run.evaluate(evaluator, state.params, last.end)
+  checkpointer.wait()
+  before, after = results.get(last.start), results[last.end]
+  curve(run.workdir / "metrics.jsonl", run.workdir / "curve.png", title=str(run.workdir))
+  run.display.summary(before, after, compare(before, after) if before else None, run.counters)
+  return before, after

@@ -7,7 +7,7 @@ from typing import Any
 import jax
 
 from rlvr_jax.core import PyTree
-from rlvr_jax.sharding import place
+from rlvr_jax.sharding import constrain
 
 
 @jax.tree_util.register_dataclass
@@ -33,25 +33,21 @@ def _is_axes(x) -> bool:
   return isinstance(x, tuple) and all(a is None or isinstance(a, str) for a in x)
 
 
-def place_state(mesh: jax.sharding.Mesh, state: TrainState, param_axes: PyTree) -> TrainState:
-  """Puts the state on the mesh. `param_axes` is the tree of the parameters with their logical axes for leaves.
+def constrain_state(state: TrainState, param_axes: PyTree) -> TrainState:
+  """The state laid out on the mesh set by `jax.set_mesh`, inside jit or not; unchanged where none is set.
 
   A copy of the parameters, wherever it is (optimiser moments, anchors), is laid out as they are: its leaves are known
-  by the end of their path and by their shape. The rest is replicated.
+  by the end of their path and by their shape. The rest is replicated. So a step gets back what it gave, and compiles
+  once. `param_axes` is the tree of the parameters with their logical axes for leaves.
   """
   paths, params = zip(*jax.tree_util.tree_leaves_with_path(state.params))
   axes_of = dict(zip(paths, jax.tree.leaves(param_axes, is_leaf=_is_axes), strict=True))
   shape_of = dict(zip(paths, (p.shape for p in params)))
   lengths = sorted({len(path) for path in paths}, reverse=True)
 
-  def axes(path, leaf):
-    for length in lengths:
-      tail = path[len(path) - length :]
-      if tail in axes_of and shape_of[tail] == leaf.shape:
-        return axes_of[tail]
-    return (None,) * leaf.ndim
+  def one(path, leaf):
+    tails = (path[-length:] for length in lengths if length <= len(path))
+    of_param = [axes_of[tail] for tail in tails if shape_of.get(tail) == leaf.shape]
+    return constrain(leaf, of_param[0] if of_param else (None,) * leaf.ndim)
 
-  leaves, treedef = jax.tree_util.tree_flatten_with_path(state)
-  # As lists: an empty NamedTuple of optax would look like the axes of a scalar.
-  placed = place(mesh, [leaf for _, leaf in leaves], [axes(path, leaf) for path, leaf in leaves])
-  return jax.tree.unflatten(treedef, placed)
+  return jax.tree_util.tree_map_with_path(one, state)

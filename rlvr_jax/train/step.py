@@ -16,7 +16,7 @@ from rlvr_jax.sharding import constrain
 from rlvr_jax.train.gradient import Objective, Tally, make_gradient, make_loss, sampler_gap
 from rlvr_jax.train.needs import make_plan
 from rlvr_jax.train.score import make_score, make_statistics, make_views
-from rlvr_jax.train.state import TrainState
+from rlvr_jax.train.state import TrainState, constrain_state
 
 _SHUFFLE = 2**32 - 1  # sets the keys of minibatches apart from those of samples, which fold in a step first
 
@@ -136,7 +136,8 @@ def make_train_step(
   """Composes a train step out of parts; everything here is fixed when it is built.
 
   Args:
-    model:            has `hidden(params, tokens, positions, valid_mask) -> ["n t d"]` and `head(params) -> ["v d"]`.
+    model:            has `hidden(params, tokens, positions, valid_mask) -> ["n t d"]`, `head(params) -> ["v d"]`, and
+                      `axes()`, the logical axes of every parameter.
     credit:           ends in advantages ["n t"]; None where no term reads advantages (supervised learning).
     objective:        (name, weight, term) each; the loss is the weighted sum, all reduced by `reduce`.
     temperature:      of the sampler; the same for every view.
@@ -159,7 +160,7 @@ def make_train_step(
   updates = _make_updates(update, num_minibatches, num_epochs)
 
   def init(params: PyTree, seed: int) -> TrainState:
-    return TrainState(
+    state = TrainState(
       params=params,
       opt_state=optimiser.init(_float32(params)),
       credit=credit.init() if credit is not None else {},
@@ -168,6 +169,7 @@ def make_train_step(
       seed=jnp.asarray(seed, jnp.uint32),
       anchors={view: jax.tree.map(jnp.copy, params) for view in plan.anchors},  # the step donates `params`
     )
+    return constrain_state(state, model.axes())
 
   def step(state: TrainState, rollout: Rollout) -> tuple[TrainState, dict[str, Stat]]:
     rows = rollout.tokens.shape[0]
@@ -184,6 +186,7 @@ def make_train_step(
       params, opt_state, more = updates(state, rollout, advantages)
     metrics |= more.stats()
     metrics["num_tokens"] = Stat(jnp.sum(rollout.loss_mask, dtype=jnp.float32), jnp.ones(()))
-    return state.replace(params=params, opt_state=opt_state, credit=credit_state, step=state.step + 1), metrics
+    state = state.replace(params=params, opt_state=opt_state, credit=credit_state, step=state.step + 1)
+    return constrain_state(state, model.axes()), metrics
 
   return TrainStep(init, step, score, plan.every, credit.min_group_size if credit is not None else 1)

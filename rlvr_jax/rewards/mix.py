@@ -1,4 +1,5 @@
 """From named verdicts to the one reward that trains, keeping every component as it was."""
+
 import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple

@@ -1,4 +1,5 @@
 """Runs verifiers in worker processes under a wall clock that the parent keeps."""
+
 import dataclasses
 import pickle
 import threading

@@ -1,4 +1,5 @@
 """The parent's handle on one worker process: start, talk, kill. Knows nothing of rows or verdicts."""
+
 import json
 import multiprocessing
 import os

@@ -1,4 +1,5 @@
 """Checks reward specs in the parent, before any worker starts."""
+
 import inspect
 import keyword
 import math

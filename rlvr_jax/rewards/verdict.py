@@ -1,4 +1,5 @@
 """What a verifier reads and what it answers. Plain Python: worker processes import this file without jax."""
+
 import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -30,8 +31,8 @@ def verdict(reward: float, status: str, reason: str = "") -> Verdict:
   """A checked Verdict.
 
   `ok`: some reward. `wrong`: an answer was read and earns nothing. `unparsable`: no answer could be read.
-  `timeout`: the verifier was stopped by the clock. `error`: the task or the verifier is at fault, so there is no reward:
-  such a row leaves the group statistics instead of counting as a zero.
+  `timeout`: the verifier was stopped by the clock. `error`: the task or the verifier is at fault, so there is no
+  reward: such a row leaves the group statistics instead of counting as a zero.
 
   Raises ValueError when the reward is not a finite number in [0, 1] or the status is unknown.
   """

@@ -3,6 +3,7 @@
 Frames on the socket FD. In: one pickled set-up, then pickled lists of tasks. Out, as JSON so that the parent never
 unpickles what a verifier made: "ready" or a fault, then one verdict for every component of every task, in order.
 """
+
 import importlib
 import json
 import os

@@ -2,6 +2,7 @@
 
 A name "package.module:builder" in a spec stands for a user's own builder with the same surface.
 """
+
 from rlvr_jax.rewards.host.exact import exact
 from rlvr_jax.rewards.host.format_think import format_think
 from rlvr_jax.rewards.host.length import length

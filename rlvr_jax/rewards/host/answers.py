@@ -1,15 +1,19 @@
 """Where the answer stands in a completion. Only text outside `<think>` blocks is ever looked at."""
+
 import re
 
 FORMATS = ("boxed", "gsm8k", "any")
 
 _THINK = re.compile(r"</?think>")
 _BOX = re.compile(r"\\(?:boxed|fbox)\s*\{")
+_BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
 _STATED = re.compile(
   r"(?:\bfinal\s+answer|\banswer)\b(?:\s+\w+){0,4}?[*_\s]*(?:\bis\b|:|=)[*_:\s]*(?P<rest>[^\n]*)", re.IGNORECASE
 )
 _MATH = re.compile(r"\$\$(.+?)\$\$|\$([^$\n]+)\$|\\\((.+?)\\\)|\\\[(.+?)\\\]", re.DOTALL)
-NUMBER = r"(?<![\w.])[-+−]?[$£€¥]?(?:\d{1,3}(?:,\d{3})+|\d+)?(?:\.\d+|(?<=\d))(?:[eE][-+]?\d+)?(?:\s*/\s*\d+)?(?:\s*\\?%)?"
+NUMBER = (
+  r"(?<![\w.])[-+−]?[$£€¥]?(?:\d{1,3}(?:,\d{3})+|\d+)?(?:\.\d+|(?<=\d))(?:[eE][-+]?\d+)?(?:\s*/\s*\d+)?(?:\s*\\?%)?"
+)
 _NUMBER = re.compile(NUMBER)
 
 
@@ -32,25 +36,26 @@ def answer_part(text: str) -> str | None:
   return None if depth else "".join([*kept, text[start:]])
 
 
-def closing_brace(text: str, start: int) -> int | None:
-  """Index of the brace that closes the one opened just before `start`; None if there is none. `\\{` does not count."""
-  depth = 1
-  for match in re.compile(r"\\.|[{}]", re.DOTALL).finditer(text, start):
-    depth += {"{": 1, "}": -1}.get(match[0], 0)
-    if depth == 0:
-      return match.start()
-  return None
+def closing_braces(text: str) -> dict[int, int]:
+  """{index of an opening brace: index of its closing one}, in one pass. `\\{` and `\\}` do not count."""
+  pairs, still_open = {}, []
+  for match in _BRACE.finditer(text):
+    if match[0] == "{":
+      still_open.append(match.start())
+    elif match[0] == "}" and still_open:
+      pairs[still_open.pop()] = match.start()
+  return pairs
 
 
 def last_box(text: str) -> str | None:
-  """Content of the last outermost `\\boxed{}` or `\\fbox{}`: "" if it is empty or never closed, None if there is no box."""
-  content, position = None, 0
-  while (box := _BOX.search(text, position)) is not None:
-    end = closing_brace(text, box.end())
-    if end is None:  # so every later box is tried from inside; the scan is cut short, for it would be quadratic
-      inner = last_box(text[box.end() :]) if _BOX.search(text, box.end()) and len(text) < 1 << 16 else None
-      return inner or ""
-    content, position = text[box.end() : end], end + 1
+  """Content of the last outermost `\\boxed{}` or `\\fbox{}`: "" if empty or never closed, None if there is none."""
+  pairs, content, position = closing_braces(text), None, 0
+  for box in _BOX.finditer(text):
+    if box.start() < position:
+      continue  # inside another box
+    end = pairs.get(box.end() - 1)
+    content = text[box.end() : end] if end is not None else ""
+    position = box.end() if end is None else end + 1
   return content
 
 

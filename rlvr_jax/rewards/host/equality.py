@@ -1,4 +1,5 @@
 """Whether two answers are the same: words, numbers with units, lists, tuples, sets, intervals, matrices, equations."""
+
 import re
 from typing import NamedTuple
 
@@ -12,7 +13,9 @@ _SEPARATORS = rf",\s*(?:{_OR})|,|;|{_OR}"
 _NAME = r"(?:[A-Za-z]|\\[a-z]+)(?:_(?:\w|\{\w+\}))?(?:\([A-Za-z]\))?'?|\\text\{[^{}]*\}|[A-Z]{2,3}"
 _ASSIGNED = re.compile(rf"\s*(?P<name>{_NAME})\s*=(?!=)\s*(?P<rest>.+)", re.DOTALL)
 _MEMBER = re.compile(rf"\s*(?:{_NAME})\s*\\in\s*(?P<rest>.+)", re.DOTALL)
-_ENVIRONMENT = re.compile(r"\\begin\{(?P<name>[a-zA-Z]*matrix|cases|array|aligned)\}(?:\{[^{}]*\})?(?P<body>.*)\\end\{(?P=name)\}", re.DOTALL)
+_ENVIRONMENT = re.compile(
+  r"\\begin\{(?P<name>[a-zA-Z]*matrix|cases|array|aligned)\}(?:\{[^{}]*\})?(?P<body>.*)\\end\{(?P=name)\}", re.DOTALL
+)
 _BRACKETED = re.compile(r"(\(|\[|\\langle)(.*)(\)|\]|\\rangle)", re.DOTALL)
 
 
@@ -25,7 +28,7 @@ class Parts(NamedTuple):
 
 
 def same_answer(reference: str, answer: str, prompt: str | None = None) -> bool:
-  """Whether `answer` states what `reference` states. The prompt settles a percent sign or a base left out, nothing else."""
+  """Whether `answer` states what `reference` states. The prompt only settles a percent sign or a base left out."""
   reference, answer = normalise(reference), normalise(answer)
   if not reference or not answer:
     return False
@@ -211,7 +214,12 @@ def _same_equation(r: list[str], a: list[str], prompt: str) -> bool:
   if compact(r[0]) == compact(a[0]) and name.fullmatch(r[0]):
     return _same(r[-1], a[-1], prompt)
   if "\\text" in r[0] + a[0]:
-    return "\\text" in r[0] and "\\text" in a[0] and compact(r[0]).casefold() == compact(a[0]).casefold() and _same(r[-1], a[-1], prompt)
+    return (
+      "\\text" in r[0]
+      and "\\text" in a[0]
+      and compact(r[0]).casefold() == compact(a[0]).casefold()
+      and _same(r[-1], a[-1], prompt)
+    )
   try:
     x, y = (formula(f"{sides[0]}-({sides[-1]})") for sides in (r, a))
     return x is not None and y is not None and proportional(x, y) is not None

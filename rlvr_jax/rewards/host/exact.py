@@ -1,4 +1,5 @@
 """Equality of text."""
+
 from rlvr_jax.rewards.host.answers import answer_part
 from rlvr_jax.rewards.verdict import Sample, verdict
 

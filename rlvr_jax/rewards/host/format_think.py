@@ -1,4 +1,5 @@
 """The shape of a reasoning completion, whatever it says."""
+
 import re
 
 from rlvr_jax.rewards.verdict import Sample, verdict
@@ -7,9 +8,7 @@ _TAGS = re.compile(r"</?think>")
 _ANSWER_TAGS = re.compile(r"</?answer>")
 
 
-def format_think(
-  prefilled: bool = False, require_nonempty_think: bool = False, require_answer_tag: bool = False
-):
+def format_think(prefilled: bool = False, require_nonempty_think: bool = False, require_answer_tag: bool = False):
   """1 if the text is one `<think>` block at the very start, not nested, then an answer that is not blank.
 
   Args:

@@ -1,5 +1,8 @@
 """One spelling for LaTeX that means the same: everything that compares answers reads this form."""
+
 import re
+
+from rlvr_jax.rewards.host.answers import closing_braces
 
 _SUPERSCRIPT = dict(zip("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ", "0123456789+-n"))
 _SUBSCRIPT = dict(zip("₀₁₂₃₄₅₆₇₈₉", "0123456789"))
@@ -18,12 +21,16 @@ _SIGNS = {
 _FULL_WIDTH = {chr(c): chr(c - 0xFEE0) for c in range(0xFF01, 0xFF5F)}
 _TABLE = str.maketrans({**_FULL_WIDTH, **_SIGNS, **_VULGAR, "\u3000": " ", "\u00a0": " ", "\u202f": " ", "\u2009": " "})
 
+_NEW_ROW = "\0"  # stands for the command of two backslashes while `\\,` and the like are removed
+
 _LAYOUT = re.compile(
   r"\\(?:left|right|[bB]igg?[lrm]?|displaystyle|textstyle|limits|nolimits|mathstrut|phantom\{[^{}]*\}|label\{[^{}]*\})"
   r"(?![A-Za-z])|\\[()\[\]](?![\w])"
 )
 _SPACE = re.compile(r"\\(?:[,;:!> \n]|quad(?![a-z])|qquad(?![a-z])|hspace\*?\{[^{}]*\}|thinspace(?![a-z]))|~|\s")
-_FONTS = re.compile(r"\\(?:mathbf|mathit|mathsf|bm|boldsymbol|bf|it|rm|emph|underline|uline|boxed|fbox|ensuremath)(?![A-Za-z])")
+_FONTS = re.compile(
+  r"\\(?:mathbf|mathit|mathsf|bm|boldsymbol|bf|it|rm|emph|underline|uline|boxed|fbox|ensuremath)(?![A-Za-z])"
+)
 _TEXT = re.compile(r"\\(?:text|textbf|textit|textnormal|textrm|textup|textsc|texttt|textsf|mbox|hbox)\s*\{([^{}]*)\}")
 _ROMAN = re.compile(r"\\(?:mathrm|operatorname\*?)\s*\{\s*([^{}]*)\}")
 _COLOUR = re.compile(r"\\(?:textcolor|colorbox)\s*\{[^{}]*\}|\\color\s*\{[^{}]*\}")
@@ -66,6 +73,7 @@ def normalise(text: str) -> str:
 
   A superscript sign is a power (5² is 5^{2}), never a digit beside (NFKC would make it 52).
   """
+  text = text.replace("\\\\", _NEW_ROW)
   text = _runs(text, _SUPERSCRIPT, "^{%s}")
   text = _runs(text, _SUBSCRIPT, "_{%s}").translate(_TABLE)
   text = re.sub(r"\\[$£€¥]|[$£€¥]", "", text)
@@ -74,10 +82,11 @@ def normalise(text: str) -> str:
   text = _ROMAN.sub(_roman, text)
   for pattern, replacement in _RENAMED:
     text = pattern.sub(replacement, text)
-  text = _TEXT.sub(lambda m: m[1] if re.fullmatch(r"[-+\d.,\s/]+", m[1]) else f"\\text{{{m[1]}}}", text)
-  text = re.sub(r" +", " ", _SPACE.sub(" ", text)).strip()
+  text = _TEXT.sub(lambda m: m[1] if re.fullmatch(r"[-+\d.,\s/]+|\(?[A-Z]\)?", m[1]) else f"\\text{{{m[1]}}}", text)
+  text = re.sub(r" +", " ", _SPACE.sub(" ", text)).replace(_NEW_ROW, "\\\\").strip()
   text = re.sub(r"^(?:\\approx|\\simeq|\\sim)\s*", "", text)
-  return _unwrap(re.sub(r"(?<!\.)\.$", "", text).strip().strip("*`").strip())
+  text = _unwrap(re.sub(r"(?<!\.)\.$", "", text).strip().strip("*`").strip())
+  return re.sub(r"^\(([A-Z])\)$", r"\1", text)
 
 
 def compact(text: str) -> str:
@@ -101,24 +110,18 @@ def _roman(match: re.Match) -> str:
 
 
 def _unwrap(text: str) -> str:
-  """Without a pair of braces around the whole."""
-  while text.startswith("{") and text.endswith("}") and _whole(text):
-    text = text[1:-1].strip()
-  return text
-
-
-def _whole(text: str) -> bool:
-  depth = 0
-  for i, c in enumerate(text):
-    depth += {"{": 1, "}": -1}.get(c, 0)
-    if depth == 0:
-      return i == len(text) - 1
-  return False
+  """Without pairs of braces around the whole."""
+  pairs, start, end = closing_braces(text), 0, len(text) - 1
+  while start < end and pairs.get(start) == end:
+    start, end = start + 1, end - 1
+  return text[start : end + 1].strip()
 
 
 def split_top(text: str, separators: str) -> list[str]:
   """Splits at matches of the regex `separators` that stand outside all brackets and `\\begin...\\end`."""
-  token = re.compile(rf"(?P<sep>{separators})|\\begin\{{\w+\}}|\\end\{{\w+\}}|\\langle|\\rangle|\\[{{}}|]|\\[A-Za-z]+|[(){{}}\[\]]")
+  token = re.compile(
+    rf"(?P<sep>{separators})|\\begin\{{\w+\}}|\\end\{{\w+\}}|\\langle|\\rangle|\\[{{}}|]|\\[A-Za-z]+|[(){{}}\[\]]"
+  )
   opening = ("(", "[", "{", "\\{", "\\langle")
   closing = (")", "]", "}", "\\}", "\\rangle")
   parts, depth, start = [], 0, 0

@@ -1,4 +1,5 @@
 """A reward for staying within a budget of tokens."""
+
 from rlvr_jax.rewards.verdict import Sample, verdict
 
 

@@ -1,4 +1,5 @@
 """Mathematical answers, read with math-verify's LaTeX parser and compared without rounding."""
+
 import re
 
 from rlvr_jax.rewards.host.answers import FORMATS, extract
@@ -24,18 +25,19 @@ def math(answer_format: str = "boxed"):
 
   def verify(sample: Sample):
     reference = reference_text(sample.reference, answer_format)
-    answer = extract(sample.completion, answer_format)
-    if answer is None:
-      return verdict(0.0, "unparsable", f"no answer in the format {answer_format!r}")
+    is_number = literal(normalise(reference)) is not None
     try:
+      answer = extract(sample.completion, answer_format)
+      if answer is None:
+        return verdict(0.0, "unparsable", f"no answer in the format {answer_format!r}")
       right = same_answer(reference, answer, sample.prompt)
-    except (RecursionError, MemoryError) as e:  # the completion's doing: not an error of the task
-      return verdict(0.0, "unparsable", f"{type(e).__name__} on {answer[:80]!r}")
-    if not right:
-      return verdict(0.0, "wrong", f"{answer[:80]!r} is not {reference[:80]!r}")
-    if literal(normalise(reference)) is not None and _echoes(normalise(answer), normalise(sample.prompt or "")):
+      echo = right and is_number and _echoes(normalise(answer), normalise(sample.prompt or ""))
+    except Exception as e:  # the completion's doing: were it an error, a policy could have its bad rows left out
+      return verdict(0.0, "unparsable", f"{type(e).__name__}: {e}")
+    if echo:
       return verdict(0.0, "wrong", f"{answer[:80]!r} repeats the question")
-    return verdict(1.0, "ok", f"{answer[:80]!r} is {reference[:80]!r}")
+    reason = f"{answer[:80]!r} {'is' if right else 'is not'} {reference[:80]!r}"
+    return verdict(float(right), "ok" if right else "wrong", reason)
 
   return verify
 

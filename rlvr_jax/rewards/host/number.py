@@ -1,4 +1,5 @@
 """Numbers within a tolerance."""
+
 from fractions import Fraction
 from math import isfinite
 
@@ -26,13 +27,16 @@ def number(rel_tol: float = 0.0, abs_tol: float = 0.0, answer_format: str = "any
     reference = number_of(text)
     if reference is None:
       raise ValueError(f"the reference is no number: {text[:80]!r}")
-    answer = extract(sample.completion, answer_format)
-    value = None if answer is None else number_of(answer, percent=_percent_asked(text, sample.prompt))
+    try:
+      answer = extract(sample.completion, answer_format)
+      value = None if answer is None else number_of(answer, percent=_percent_asked(text, sample.prompt))
+    except Exception as e:  # the completion's doing: were it an error, a policy could have its bad rows left out
+      return verdict(0.0, "unparsable", f"{type(e).__name__}: {e}")
     if value is None:
       return verdict(0.0, "unparsable", "no answer" if answer is None else f"no number in {answer[:80]!r}")
     allowed = max(Fraction(str(rel_tol)) * abs(reference), Fraction(str(abs_tol)))
     right = abs(value - reference) <= allowed
-    reason = f"{answer[:80]!r} against {text[:80]!r}, {float(allowed):g} allowed"
+    reason = f"{answer[:80]!r} against {text[:80]!r}, rel_tol={rel_tol:g} abs_tol={abs_tol:g}"
     return verdict(float(right), "ok" if right else "wrong", reason)
 
   return verify

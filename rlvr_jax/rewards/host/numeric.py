@@ -1,4 +1,5 @@
 """The one real number that a text stands for."""
+
 import re
 from fractions import Fraction
 

@@ -1,4 +1,5 @@
 """reasoning-gym's own scorers."""
+
 from rlvr_jax.rewards.host.answers import answer_part
 from rlvr_jax.rewards.verdict import Sample, verdict
 

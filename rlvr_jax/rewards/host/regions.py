@@ -1,4 +1,5 @@
 """Sets of real numbers however they are written: intervals, unions, inequalities, set-builder notation."""
+
 import re
 
 import sympy
@@ -8,7 +9,9 @@ from rlvr_jax.rewards.host.scalar import formula, num_digits, proportional
 
 _RELATION = re.compile(r"\\le(?![a-z])|\\ge(?![a-z])|\\ne(?![a-z])|<=|>=|<|>")
 _FLIP = {"<": ">", ">": "<", "\\le": "\\ge", "\\ge": "\\le", "<=": ">=", ">=": "<=", "\\ne": "\\ne"}
-_BUILDER = re.compile(r"\\\{\s*(?P<name>[a-z])(?:\s*\\in\s*\\mathbb\{R\})?\s*(?:\\mid|\\vert|\||:)\s*(?P<condition>.*)\\\}", re.DOTALL)
+_BUILDER = re.compile(
+  r"\\\{\s*(?P<name>[a-z])(?:\s*\\in\s*\\mathbb\{R\})?\s*(?:\\mid|\\vert|\||:)\s*(?P<condition>.*)\\\}", re.DOTALL
+)
 _INTERVAL = re.compile(r"(\(|\[)(.*)(\)|\])", re.DOTALL)
 _NAME = re.compile(r"[A-Za-z]|\\[a-z]+|[a-z]\([a-z]\)")
 _OR = r"\\text\{\s*or\s*\}|(?<![A-Za-z\\])or(?![A-Za-z])"
@@ -40,7 +43,9 @@ def regions_equal(reference: str, answer: str) -> bool | None:
 def _names(text: str) -> set[str]:
   if _BUILDER.fullmatch(text):
     return set()  # a bound letter
-  return {s.strip() for s in re.split(rf"{_RELATION.pattern}|{_OR}|{_AND}", text) if _NAME.fullmatch(s.strip())} - {"\\infty"}
+  return {s.strip() for s in re.split(rf"{_RELATION.pattern}|{_OR}|{_AND}", text) if _NAME.fullmatch(s.strip())} - {
+    "\\infty"
+  }
 
 
 def region(text: str) -> sympy.Set | None:
@@ -52,7 +57,12 @@ def region(text: str) -> sympy.Set | None:
     return sympy.Interval(-sympy.oo, sympy.oo)
   if (builder := _BUILDER.fullmatch(text)) is not None:
     return region(builder["condition"])
-  combine = ((r"\\cup", sympy.Union), (r"\\cap", sympy.Intersection), (r"\\setminus", sympy.Complement), (_OR, sympy.Union))
+  combine = (
+    (r"\\cup", sympy.Union),
+    (r"\\cap", sympy.Intersection),
+    (r"\\setminus", sympy.Complement),
+    (_OR, sympy.Union),
+  )
   for separator, operation in combine:
     items = split_top(text, separator + r"(?![a-z])")
     if len(items) > 1:

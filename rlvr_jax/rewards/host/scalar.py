@@ -1,8 +1,9 @@
 """Equality of two formulas without commas: exact for numbers, by evaluation at fixed points for the rest.
 
-`latex2sympy2_extended`, math-verify's parser, reads the formula; what is compared is decided here, because math-verify's
-own comparison rounds to six decimals, simplifies without bound and evaluates towers of powers.
+`latex2sympy2_extended`, math-verify's parser, reads the formula. The comparison is made here, because math-verify's
+own rounds to six decimals, simplifies without bound and evaluates towers of powers.
 """
+
 import functools
 import math
 import re
@@ -19,7 +20,9 @@ _SIGN = r"(?P<sign>[-+]?)\s*"
 _DECIMAL = re.compile(rf"{_SIGN}(?P<int>{_INT})?(?:\.(?P<frac>\d*)(?:\\overline\{{(?P<cycle>\d+)\}})?)?")
 _RATIO = r"(?:\\frac\s*\{\s*(?P<top>-?\d+)\s*\}\s*\{\s*(?P<bottom>-?\d+)\s*\}|(?P<top2>\d+)\s*/\s*(?P<bottom2>\d+))"
 _MIXED = re.compile(rf"{_SIGN}(?:(?P<whole>\d+)(?: |\s*(?=\\)))?\s*{_RATIO}")
-_POWER = re.compile(r"(?P<head>.*?)\s*(?:\\times|\\cdot|\*|(?=10\s*\^))\s*10\s*\^\s*(?:\{\s*(?P<e>[-+]?\d+)\s*\}|(?P<e2>\d))")
+_POWER = re.compile(
+  r"(?P<head>.*?)\s*(?:\\times|\\cdot|\*|(?=10\s*\^))\s*10\s*\^\s*(?:\{\s*(?P<e>[-+]?\d+)\s*\}|(?P<e2>\d))"
+)
 _POINTS = [Fraction(a, b) for a, b in ((7, 5), (13, 11), (23, 9), (5, 13), (29, 17), (3, 19))]
 
 
@@ -28,7 +31,7 @@ class TooLarge(ValueError):
 
 
 def literal(text: str) -> Fraction | None:
-  """Exact value of a number as people write it (1,234.5; 3 000; 0.\\overline{3}; 3\\frac12; 2.5\\times 10^{6}), else None."""
+  """Exact value of a number as people write it, else None: 1,234.5, 3 000, 0.\\overline{3}, 3\\frac12, 2\\times 10^{6}."""
   text = text.strip()
   if len(text) > MAX_DIGITS or not any(c.isdigit() for c in text):
     return None
@@ -71,7 +74,7 @@ def readable(text: str) -> bool:
   for c in text:
     depth += (c in "({[") - (c in ")}]")
     deepest = max(deepest, depth)
-  tower = re.search(r"\^\s*\{?[^{}^]*\^\s*\{?[^{}^]*\^", text)
+  tower = re.search(r"\^\s*\{[^{}^]*\^\s*\{[^{}^]*\^", text)
   return len(text) <= MAX_CHARS and deepest <= MAX_NESTING and not tower and not re.search(r"\d{6,}\s*[)}]?\s*!", text)
 
 
@@ -107,6 +110,8 @@ def num_digits(expr: sympy.Basic) -> float:
     size = _bound(expr.args[0])
   elif isinstance(expr, sympy.factorial | sympy.gamma | sympy.binomial):
     size = _bound(expr.args[0]) * max(1.0, num_digits(expr.args[0]))
+  elif isinstance(expr, sympy.Sum | sympy.Product):
+    size = max(_bound(end) for _, *ends in expr.limits for end in ends)
   else:
     size = 0.5 + sum(num_digits(a) for a in expr.args)
   if size > MAX_DIGITS:
@@ -127,7 +132,9 @@ def value(expr: sympy.Basic, point: dict | None = None) -> sympy.Expr | None:
     exact = expr.doit()
     if isinstance(exact, sympy.Rational) or exact in (sympy.oo, -sympy.oo):
       return exact
-  elif expr.atoms(sympy.factorial, sympy.floor, sympy.ceiling, sympy.Sum, sympy.Limit, sympy.Mod, sympy.UnevaluatedExpr):
+  elif expr.atoms(
+    sympy.factorial, sympy.floor, sympy.ceiling, sympy.Sum, sympy.Limit, sympy.Mod, sympy.UnevaluatedExpr
+  ):
     expr = expr.doit()
     if isinstance(expr, sympy.Rational):
       return expr
@@ -149,7 +156,7 @@ def close(x: sympy.Expr, y: sympy.Expr) -> bool:
 
 def _vanishes(x: sympy.Expr) -> bool:
   """Zero, or a float of which no digit is sure."""
-  return x == 0 or all(p == 0 or getattr(p, "_prec", 9) <= 1 for p in x.as_real_imag())
+  return x == 0 or all(p == 0 or (isinstance(p, sympy.Float) and p._prec <= 1) for p in x.as_real_imag())
 
 
 def points(*exprs: sympy.Basic) -> list[dict]:

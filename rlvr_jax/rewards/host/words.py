@@ -1,4 +1,5 @@
 """Answers in words, units after a number, percent signs and bases. All of it works on normalised text."""
+
 import re
 
 _SHORT_UNITS = (
@@ -7,12 +8,14 @@ _SHORT_UNITS = (
 ).split()
 _ALIASES = {
   "centimeter": "cm", "centimetre": "cm", "meter": "m", "metre": "m", "kilometer": "km", "kilometre": "km",
-  "millimeter": "mm", "millimetre": "mm", "inch": "in", "inche": "in", "foot": "ft", "feet": "ft", "yard": "yd", "mile": "mi",
-  "gram": "g", "kilogram": "kg", "pound": "lb", "ounce": "oz", "liter": "l", "litre": "l", "second": "s", "sec": "s",
+  "millimeter": "mm", "millimetre": "mm", "inch": "in", "inche": "in", "foot": "ft", "feet": "ft", "yard": "yd",
+  "mile": "mi", "gram": "g", "kilogram": "kg", "pound": "lb", "ounce": "oz", "liter": "l", "litre": "l", "second": "s", "sec": "s",
   "minute": "min", "hour": "h", "hr": "h", "hrs": "h", "lbs": "lb", "degree": "deg", "circ": "deg", "dollar": "USD",
 }  # fmt: skip
 _FUNCTION = "sin|cos|tan|cot|sec|csc|log|ln|exp|sqrt|frac|pi|max|min|gcd|lcm|arc"
-_TRAILING_TEXT = re.compile(r"(?P<core>.*?)\s*(?P<unit>(?:\\text\{[^{}]*\}(?:\s*\^\s*(?:\{\d\}|\d))?\s*[/\s]*)+)", re.DOTALL)
+_TRAILING_TEXT = re.compile(
+  r"(?P<core>.*?)\s*(?P<unit>(?:\\text\{[^{}]*\}(?:\s*\^\s*(?:\{\d\}|\d))?\s*[/\s]*)+)", re.DOTALL
+)
 _TRAILING_DEGREE = re.compile(r"(?P<core>.*?)\s*\^\s*\{\s*\\circ\s*\}\s*(?P<scale>[CF]?)", re.DOTALL)
 _TRAILING_WORDS = re.compile(
   rf"(?P<core>.*[\d}})])(?P<blank>\s*)(?P<unit>(?!(?:{_FUNCTION})\b)[A-Za-z/]+(?:[\s-][A-Za-z]+)*\.?)"
@@ -21,7 +24,9 @@ _TRAILING_WORDS = re.compile(
 )
 _TRAILING_CJK = re.compile(r"(?P<core>.*[\d}])\s*(?P<unit>[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]+)", re.DOTALL)
 _PERCENT = re.compile(r"(?P<core>.+?)\s*(?:\\?%|\\text\{\s*(?:%|\\%|percent)\s*\}|percent\b)", re.DOTALL)
-_BASE = re.compile(r"(?P<digits>[0-9][0-9A-Za-z]*)\s*_\s*\{?\s*(?:\\text\{)?\s*(?P<base>\d+|two|eight|ten|sixteen)\s*\}?\}?")
+_BASE = re.compile(
+  r"(?P<digits>[0-9][0-9A-Za-z]*)\s*_\s*\{?\s*(?:\\text\{)?\s*(?P<base>\d+|two|eight|ten|sixteen)\s*\}?\}?"
+)
 
 
 def plain_words(text: str) -> str | None:
@@ -50,7 +55,7 @@ def percent_of(text: str) -> tuple[str, bool]:
 
 
 def unit_of(text: str) -> tuple[str, str]:
-  """(number, unit): a unit is `\\text{...}` or a bare word at the end of something with a value; "" if there is none."""
+  """(number, unit): a unit is `\\text{...}` or a bare word after something with a value; "" if there is none."""
   if (match := _TRAILING_DEGREE.fullmatch(text)) and match["core"]:
     return match["core"], "deg" + match["scale"]
   match = _TRAILING_TEXT.fullmatch(text)

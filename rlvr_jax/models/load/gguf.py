@@ -38,7 +38,7 @@ ROPE_FREQS = "rope_freqs.weight"
 
 
 def read_gguf(path: str | pathlib.Path) -> tuple[dict[str, Any], Mapping[str, np.ndarray], dict[str, Any]]:
-  """`(hf_config, tensors, metadata)` of a file: the fields of a `config.json`, float32 arrays under HF names, the header.
+  """`(hf_config, tensors, metadata)` of a file: fields of a `config.json`, float32 arrays under HF names, the header.
 
   Raises ValueError when the file, its architecture, a tensor's name or a tensor's type is not supported, naming it.
   """

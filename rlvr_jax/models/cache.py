@@ -4,7 +4,6 @@ import dataclasses
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 
 
 @jax.tree_util.register_dataclass
@@ -21,18 +20,6 @@ class KVCache:
   @property
   def length(self) -> int:
     return self.valid.shape[1]
-
-  def take(self, rows) -> "KVCache":
-    """The cache of `rows: Int["m"]`, repeats allowed: one prefilled prompt fanned out to its group."""
-    pick = lambda x, axis: jnp.take(x, rows, axis=axis)
-    return KVCache(pick(self.k, 1), pick(self.v, 1), pick(self.valid, 0), pick(self.position, 0), self.index)
-
-  def grow(self, length: int) -> "KVCache":
-    """The same cache with `length` columns, the new ones empty."""
-    if length < self.length:
-      raise ValueError(f"a cache of {self.length} columns cannot shrink, got length={length}")
-    pad = lambda x, axis: jnp.pad(x, [(0, length - self.length if i == axis else 0) for i in range(x.ndim)])
-    return KVCache(pad(self.k, 2), pad(self.v, 2), pad(self.valid, 1), pad(self.position, 1), self.index)
 
   def write(self, positions, valid_mask) -> "KVCache":
     """Marks the columns at `index` as holding these tokens and moves on; keys and values come layer by layer."""

@@ -29,6 +29,11 @@ def _layer_parts(config: DecoderConfig):
   return graph, axes, jax.tree.map(lambda s: s.shape, nnx.to_pure_dict(state))
 
 
+@functools.lru_cache(maxsize=64)
+def _norm_graph(config: DecoderConfig):
+  return nnx.split(nnx.eval_shape(lambda: RMSNorm(config.width, config.norm_eps, config.norm_offset)))[0]
+
+
 def _is_param(x) -> bool:
   return isinstance(x, nnx.Variable)
 
@@ -155,8 +160,8 @@ class Decoder:
   def flops_per_token(self, context: int = 0) -> float:
     """Of one forward pass: two per active weight of a matrix, and attention over `context` tokens."""
     c = self.config
-    expert_shapes = 3 * c.num_layers * c.width * c.expert_width
-    idle = expert_shapes * (c.num_experts - c.experts_per_token)
+    one_expert = 3 * c.num_layers * c.width * c.expert_width
+    idle = one_expert * (c.num_experts - c.experts_per_token)
     lookup = 0 if c.tie_embeddings else c.vocab_size * c.width  # a tied table is multiplied once, as the head
     return 2.0 * (self.num_params() - lookup - idle) + 4.0 * c.num_layers * c.num_heads * c.head_dim * context
 
@@ -169,9 +174,7 @@ class Decoder:
     return nnx.merge(_layer_parts(self.config)[0], layer_params)
 
   def _final_norm(self, params, x):
-    c = self.config
-    norm = nnx.eval_shape(lambda: RMSNorm(c.width, c.norm_eps, c.norm_offset))
-    return nnx.merge(nnx.split(norm)[0], params["final_norm"])(x)
+    return nnx.merge(_norm_graph(self.config), params["final_norm"])(x)
 
   def _sliding(self):
     return jnp.asarray([kind == "sliding_attention" for kind in self.config.layer_types])

@@ -11,32 +11,44 @@ from rlvr_jax.models import Decoder, export_huggingface, load_huggingface, read_
 pytestmark = pytest.mark.parity
 
 SIZES = dict(
-  vocab_size=61, hidden_size=32, intermediate_size=40, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2,
-  max_position_embeddings=64, bos_token_id=1, eos_token_id=2, pad_token_id=0,
+  vocab_size=61, hidden_size=32, intermediate_size=40, num_hidden_layers=3, num_attention_heads=4,
+  num_key_value_heads=2, max_position_embeddings=64, bos_token_id=1, eos_token_id=2, pad_token_id=0,
 )  # fmt: skip
-LLAMA3 = dict(rope_type="llama3", rope_theta=1234.0, factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
-              original_max_position_embeddings=32)  # fmt: skip
-YARN = dict(rope_type="yarn", rope_theta=777.0, factor=4.0, original_max_position_embeddings=16)
 PLAIN = dict(rope_type="default", rope_theta=333.0)
 LINEAR = dict(rope_type="linear", rope_theta=5000.0, factor=4.0)
-LOCAL = dict(full_attention=LINEAR, sliding_attention=PLAIN)
-MIXED = ["sliding_attention", "full_attention", "sliding_attention"]
+YARN = dict(rope_type="yarn", rope_theta=777.0, factor=4.0, original_max_position_embeddings=16)
+LLAMA3 = dict(
+  rope_type="llama3", rope_theta=1234.0, factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
+  original_max_position_embeddings=32,
+)  # fmt: skip
+WINDOW = dict(sliding_window=3, layer_types=["sliding_attention", "full_attention", "sliding_attention"])
 EXPERTS = dict(num_experts=5, num_experts_per_tok=2, moe_intermediate_size=24, num_hidden_layers=2)
+
+
+def case(family, rope, tied, **changes):
+  return family, dict(rope_parameters=rope, tie_word_embeddings=tied, **changes)
+
+
+def by_layer(full, sliding):
+  return dict(full_attention=full, sliding_attention=sliding)
+
+
 CASES = {
-  "llama-llama3-untied-bias": ("Llama", dict(rope_parameters=LLAMA3, tie_word_embeddings=False, attention_bias=True, mlp_bias=True)),
-  "llama-tied-linear": ("Llama", dict(rope_parameters=LINEAR, tie_word_embeddings=True)),
-  "qwen2-tied": ("Qwen2", dict(rope_parameters=PLAIN, tie_word_embeddings=True)),
-  "qwen2-untied-yarn-sliding": ("Qwen2", dict(rope_parameters=YARN, use_sliding_window=True, sliding_window=3, max_window_layers=1)),
-  "qwen3-tied": ("Qwen3", dict(rope_parameters=PLAIN, tie_word_embeddings=True, head_dim=16)),
-  "qwen3-untied-yarn": ("Qwen3", dict(rope_parameters=YARN, tie_word_embeddings=False, head_dim=16)),
-  "qwen3-moe": ("Qwen3Moe", dict(rope_parameters=PLAIN, norm_topk_prob=True, head_dim=16, **EXPERTS)),
-  "qwen3-moe-unnormalised-tied": ("Qwen3Moe", dict(rope_parameters=PLAIN, head_dim=8, tie_word_embeddings=True, **EXPERTS)),
-  "olmo2-untied": ("Olmo2", dict(rope_parameters=PLAIN, tie_word_embeddings=False)),
-  "olmo2-tied-linear": ("Olmo2", dict(rope_parameters=LINEAR, tie_word_embeddings=True)),
-  "olmo3-yarn-sliding": ("Olmo3", dict(rope_parameters=dict(full_attention=YARN, sliding_attention=PLAIN), sliding_window=3, layer_types=MIXED)),
-  "gemma3-tied-sliding": ("Gemma3Text", dict(rope_parameters=LOCAL, sliding_window=3, layer_types=MIXED, head_dim=16, query_pre_attn_scalar=24)),
-  "gemma3-untied": ("Gemma3Text", dict(rope_parameters=LOCAL, sliding_window=5, layer_types=MIXED, head_dim=8, tie_word_embeddings=False)),
-}  # fmt: skip
+  "llama-llama3-untied": case("Llama", LLAMA3, False, attention_bias=True, mlp_bias=True),
+  "llama-linear-tied": case("Llama", LINEAR, True),
+  "qwen2-tied": case("Qwen2", PLAIN, True),
+  "qwen2-yarn-untied": case("Qwen2", YARN, False, use_sliding_window=True, sliding_window=3, max_window_layers=1),
+  "qwen3-tied": case("Qwen3", PLAIN, True, head_dim=16),
+  "qwen3-yarn-untied": case("Qwen3", YARN, False, head_dim=16),
+  "qwen3-moe-untied": case("Qwen3Moe", PLAIN, False, head_dim=16, norm_topk_prob=True, **EXPERTS),
+  "qwen3-moe-linear-tied": case("Qwen3Moe", LINEAR, True, head_dim=8, norm_topk_prob=False, **EXPERTS),
+  "olmo2-untied": case("Olmo2", PLAIN, False),
+  "olmo2-linear-tied": case("Olmo2", LINEAR, True),
+  "olmo3-yarn-untied": case("Olmo3", by_layer(YARN, PLAIN), False, **WINDOW),
+  "olmo3-tied": case("Olmo3", by_layer(PLAIN, PLAIN), True, **WINDOW),
+  "gemma3-tied": case("Gemma3Text", by_layer(LINEAR, PLAIN), True, head_dim=16, query_pre_attn_scalar=24, **WINDOW),
+  "gemma3-untied": case("Gemma3Text", by_layer(LINEAR, PLAIN), False, head_dim=8, **WINDOW),
+}
 # Two rows of 9 columns by padding side: which columns hold a token.
 PADDINGS = dict(none=((0, 9), (0, 9)), left=((4, 9), (0, 9)), right=((0, 9), (0, 6)), both=((2, 7), (3, 9)))
 
@@ -50,7 +62,7 @@ def torch_model(name: str):
   causal = kind.removesuffix("Text") + "ForCausalLM"
   model = getattr(transformers, causal)._from_config(config, attn_implementation="eager").eval()
   with torch.no_grad():
-    for key, weight in model.named_parameters():
+    for weight in model.parameters():
       weight.add_(torch.randn_like(weight) * 0.2)
   return model
 

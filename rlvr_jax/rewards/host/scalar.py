@@ -31,7 +31,7 @@ class TooLarge(ValueError):
 
 
 def literal(text: str) -> Fraction | None:
-  """Exact value of a number as people write it, else None: 1,234.5, 3 000, 0.\\overline{3}, 3\\frac12, 2\\times 10^{6}."""
+  """Exact value of a number as people write it, else None: 1,234.5; 0.\\overline{3}, 3\\frac12, 2\\times 10^{6}."""
   text = text.strip()
   if len(text) > MAX_DIGITS or not any(c.isdigit() for c in text):
     return None

@@ -9,8 +9,9 @@ _SHORT_UNITS = (
 _ALIASES = {
   "centimeter": "cm", "centimetre": "cm", "meter": "m", "metre": "m", "kilometer": "km", "kilometre": "km",
   "millimeter": "mm", "millimetre": "mm", "inch": "in", "inche": "in", "foot": "ft", "feet": "ft", "yard": "yd",
-  "mile": "mi", "gram": "g", "kilogram": "kg", "pound": "lb", "ounce": "oz", "liter": "l", "litre": "l", "second": "s", "sec": "s",
-  "minute": "min", "hour": "h", "hr": "h", "hrs": "h", "lbs": "lb", "degree": "deg", "circ": "deg", "dollar": "USD",
+  "mile": "mi", "gram": "g", "kilogram": "kg", "pound": "lb", "ounce": "oz", "liter": "l",
+  "litre": "l", "second": "s", "sec": "s", "minute": "min",
+  "hour": "h", "hr": "h", "hrs": "h", "lbs": "lb", "degree": "deg", "circ": "deg", "dollar": "USD",
 }  # fmt: skip
 _FUNCTION = "sin|cos|tan|cot|sec|csc|log|ln|exp|sqrt|frac|pi|max|min|gcd|lcm|arc"
 _TRAILING_TEXT = re.compile(

@@ -236,7 +236,7 @@ def test_half_written_and_half_removed_ones_are_cleaned(open_in):
   checkpointer = open_in()
   save_steps(checkpointer, [4, 8])
   checkpointer.close()
-  shutil.copytree(checkpointer.directory / "step_8", checkpointer.directory / "step_12.orbax-checkpoint-tmp")
+  shutil.copytree(checkpointer.directory / "step_8", checkpointer.directory / "step_16.orbax-checkpoint-tmp")
   shutil.copytree(checkpointer.directory / "step_8" / "state", checkpointer.directory / "removed" / "step_2" / "state")
   again = open_in()
   assert again.latest() == 8 and not again.messages
@@ -298,7 +298,8 @@ def test_another_config_or_data_set_is_refused_by_key(open_in):
 
 
 CHILD = """
-  import os, shutil, signal, sys, time
+  import os, shutil, signal, sys
+  from pathlib import Path
   import jax, jax.numpy as jnp
   from rlvr_jax.train import checkpoint
 
@@ -306,6 +307,10 @@ CHILD = """
   assert jax.device_count() == 1
   state = lambda step: dict(w=jnp.full((256, 1024), step, jnp.float32), step=jnp.int32(step))
   die = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+  def half_remove(path, **_):
+    for file in Path(path).rglob("manifest.ocdbt"):
+      file.unlink()
+      die()
   checkpointer = checkpoint.Checkpointer(directory, keep_last=1, config={}, data_fingerprint="")
   write = checkpoint.write_manifest
   for step in range(1, 100):
@@ -316,7 +321,7 @@ CHILD = """
     if step == 3 and kill_at == "after_manifest":
       checkpoint.write_manifest = lambda path: (write(path), die())
     if step == 3 and kill_at == "removing":
-      shutil.rmtree = lambda path, **_: os.path.exists(path) and die()  # of the old one, at the next call
+      shutil.rmtree = half_remove  # the old one, at the next call
     checkpointer.save(step, state(step), dict(cursor=step), float(arg) * step)
     if step == 3 and kill_at == "writing":
       die()

@@ -140,9 +140,8 @@ class Display:
     comparison: Comparison | None = None,
     extra: Mapping[str, Any] | None = None,
   ) -> None:
-    """The held-out table, before -> after; `extra` are counts of the run."""
-    if self._live is not None:
-      self._live.refresh()
+    """Ends the live panel and prints the held-out table, before -> after; `extra` are counts of the run."""
+    self.__exit__()  # the table is the last thing on the screen
     self.console.print(summary_table(before, after, comparison, extra))
 
   def time_left(self) -> float | None:

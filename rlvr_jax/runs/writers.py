@@ -95,7 +95,8 @@ class MetricWriter:
     _keep_until(path, resume_step)
     purge = resume_step + 1 if resume_step is not None and events.exists() else None
     self._file = open(path, "ab")
-    self._events = SummaryWriter(str(events), purge_step=purge, flush_secs=10)
+    suffix = f".{len(list(events.glob('*')))}"  # names have whole seconds: a fast resume must not overwrite
+    self._events = SummaryWriter(str(events), purge_step=purge, flush_secs=10, filename_suffix=suffix)
 
   def write(self, step: int, scalars: Mapping[str, float]) -> None:
     """One line, on its way to the disk when this returns.

@@ -14,7 +14,9 @@ SCALARS = {
   "time/generated_tokens_per_sec": 1234.5, "extra": 1.0,
 }  # fmt: skip
 PHASES = {"sample": 1.5, "verify": 0.25, "train": 0.75}
-SHOWN = ("loss", "0.0123", "reward", "0.456", "accuracy", "50.0%", "length", "33.3", "entropy", "1.250", "tokens/s", "1,234")  # fmt: skip
+SHOWN = (
+  "loss", "0.0123", "reward", "0.456", "accuracy", "50.0%", "length", "33.3", "entropy", "1.250", "tokens/s", "1,234",
+)  # fmt: skip
 
 
 class Clock:
@@ -127,6 +129,16 @@ def test_summary():
   assert "…" not in text
   display.summary(None, after)
   assert "before" in out.getvalue()
+
+
+def test_the_summary_is_the_last_thing_on_a_terminal():
+  display, console = live_display()
+  with display:
+    display.update(100, SCALARS, PHASES)
+    display.summary(None, evaluation(10))
+  text = console.export_text()
+  assert text.index("100/100") < text.index("held-out: 200 prompts")
+  assert "100/100" not in text[text.index("held-out") :]
 
 
 def test_an_unknown_level_is_an_error():

@@ -15,7 +15,9 @@ def test_wrong_answers_are_no_alarm():
   assert RewardHealth().observe(batch(ok=1, wrong=199)) is None
 
 
-@pytest.mark.parametrize("status, share, fires", [("error", 6, True), ("error", 5, False), ("timeout", 21, True), ("timeout", 20, False)])  # fmt: skip
+@pytest.mark.parametrize(
+  "status, share, fires", [("error", 6, True), ("error", 5, False), ("timeout", 21, True), ("timeout", 20, False)]
+)
 def test_limit(status, share, fires):
   health = RewardHealth(max_error_share=0.05, max_timeout_share=0.2)
   verdicts = batch(ok=100 - share, **{status: share})

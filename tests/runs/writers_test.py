@@ -34,17 +34,21 @@ def rows(path):
   return [strict(line) for line in text.splitlines()]
 
 
-def events(folder):
-  """(step, tag, value) of every scalar, by the TFRecord framing: length, crc, payload, crc."""
+def raw_events(folder):
+  """Every event, by the TFRecord framing: length, its crc, payload, its crc."""
   found = []
   for path in sorted(folder.glob("events*")):
     data = path.read_bytes()
     while data:
       size = int.from_bytes(data[:8], "little")
-      event = Event.FromString(data[12 : 12 + size])
-      found += [(event.step, v.tag, v.simple_value) for v in event.summary.value]
+      found.append(Event.FromString(data[12 : 12 + size]))
       data = data[12 + size + 4 :]
   return found
+
+
+def events(folder):
+  """(step, tag, value) of every scalar."""
+  return [(e.step, v.tag, v.simple_value) for e in raw_events(folder) for v in e.summary.value]
 
 
 def test_metrics_and_events(tmp_path):
@@ -85,6 +89,14 @@ def test_resumed_file_equals_the_uninterrupted_one(tmp_path):
   write_steps(cut, range(5, 11), resume_step=4)
   assert (cut / "metrics.jsonl").read_bytes() == (tmp_path / "whole" / "metrics.jsonl").read_bytes()
   assert not list(cut.glob(".*"))
+
+
+def test_tensorboard_forgets_what_came_after_the_resumed_step(tmp_path):
+  write_steps(tmp_path, range(1, 8), resume_step=0)
+  write_steps(tmp_path, range(5, 7), resume_step=4)
+  purges = [e.step for e in raw_events(tmp_path / "tensorboard") if e.WhichOneof("what") == "session_log"]
+  assert purges == [5]  # TensorBoard drops earlier events from this step on
+  assert sorted(step for step, _, _ in events(tmp_path / "tensorboard")) == [1, 2, 3, 4, 5, 5, 6, 6, 7]
 
 
 def test_half_a_line_is_dropped_even_when_it_is_json(tmp_path):

@@ -42,7 +42,9 @@ class Restored(NamedTuple):
 
 
 class Checkpointer:
-  """Saves and restores a run in one local directory. Every method first raises what a background save failed with.
+  """Saves and restores a run in one local directory, which is one process's at a time.
+
+  Every method first raises what a save in the background failed with.
 
   Args:
     directory:        made when missing; what a kill left half-written in it is removed.

@@ -9,7 +9,7 @@ def get_config():
   c = ml_collections.ConfigDict()
   c.seed = 0
   c.model = dict(source="tiny")
-  c.task = dict(name="arithmetic", num_terms=2, num_digits=2)
+  c.task = dict(name="arithmetic", num_terms=2, num_digits=2, num_eval=512)
   c.template = dict(name="plain")
   c.prompts = dict(per_step=32, max_tokens=8)
   c.rollout = dict(name="groups", group_size=16, max_new_tokens=5, temperature=1.0)

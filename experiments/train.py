@@ -5,7 +5,7 @@ unknown one is an error. Running the same command again goes on from the last ch
 """
 import sys
 
-from absl import app, flags
+from absl import app, flags, logging
 from ml_collections import config_flags
 
 CONFIG = config_flags.DEFINE_config_file("config", "configs/quickstart.py", "The experiment.", lock_config=True)
@@ -18,6 +18,7 @@ PLAIN = flags.DEFINE_bool("plain", False, "Plain lines even on a terminal.")
 def main(argv):
   if len(argv) > 1:
     raise app.UsageError(f"unexpected arguments {argv[1:]}")
+  logging.set_verbosity(logging.WARNING)  # orbax tells every file it writes
   from rlvr_jax.runs import Stopped, describe, train
 
   if DRY_RUN.value:

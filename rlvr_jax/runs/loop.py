@@ -128,9 +128,10 @@ class Run:
     return result
 
   def rl_rollout(self, stage: Stage, state, step: int, pending):
-    """Samples and verifies one batch. Reads the metrics of the step before it while the sampler already runs."""
+    """Samples and verifies one batch. Writes and shows the step before it while the sampler already runs."""
     experiment, generation = self.experiment, self.experiment.loaded.generation
     batch = next(stage.loader)
+    self.await_update(pending)
     rollout = stage.sample(
       state.params, prompt_arrays(experiment, batch), self.run_key, replicate(experiment.mesh, np.int32(step))
     )
@@ -148,19 +149,25 @@ class Run:
     return with_rewards(rollout, scored.mixed, experiment.mesh), (step, batch, scored)
 
   def sft_rollout(self, stage: Stage, step: int, pending):
+    self.await_update(pending)
     self.report(pending)
     batch = next(stage.loader)
     rollout = place(self.experiment.mesh, demonstrated(batch), ("batch", "time"))
     self.counters["update_tokens"] += int(np.sum(batch.action_mask))
     return rollout, (step, None, None)
 
+  def await_update(self, pending) -> None:
+    """Waits for an update, so that the clock tells it from the sampling after it. Costs the gap of one dispatch."""
+    if pending is not None:
+      jax.block_until_ready(pending[1])
+      self.phases.mark("train")
+
   def report(self, pending) -> None:
-    """Writes and shows a finished step. Waits for the device: call it once the next work is dispatched."""
+    """Writes and shows a finished step."""
     if pending is None:
       return
     (step, batch, scored), metrics, counters = pending
     scalars = to_floats(metrics)
-    self.phases.mark("train")
     if scored is not None:
       scalars |= host_scalars(scored, counters)
       self.rollouts.write(step, batch, scored)
@@ -194,12 +201,14 @@ def train_stage(run: Run, stage: Stage, state, done: int, checkpointer: Checkpoi
     last = step == stage.end
     accuracy = None
     if every and step % every == 0 and not last:
+      run.await_update(pending)
       run.report(pending)
       pending = None
       result = run.evaluate(evaluator, state.params, step)
       accuracy = result.accuracy
       run.best = accuracy if run.best is None else max(run.best, accuracy)
     if last or run.stop_asked or step % save_every == 0:
+      run.await_update(pending)
       run.report(pending)
       pending = None
       checkpointer.save(step, state, run.position(stage), accuracy)

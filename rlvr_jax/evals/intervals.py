@@ -17,7 +17,7 @@ class Interval(NamedTuple):
   high: float
 
 
-def wilson_interval(successes: float, total: int, level: float = 0.95) -> Interval:
+def wilson_interval(successes: int | float, total: int, level: float = 0.95) -> Interval:
   """Wilson's score interval of a share; never of zero width. Source: Wilson 1927, doi:10.2307/2276774."""
   if total < 1 or not 0 <= successes <= total:
     raise ValueError(f"wilson_interval: need 0 <= successes <= total and total >= 1, got {successes} of {total}")

@@ -1,11 +1,14 @@
 """What several completions of one prompt say: pass@k and avg@k."""
 
+from collections.abc import Sequence
+
 import numpy as np
 from jaxtyping import Float
-from numpy.typing import ArrayLike
+
+Counts = int | Sequence[int] | np.ndarray
 
 
-def pass_at_k(num_samples: ArrayLike, num_correct: ArrayLike, k: int) -> np.ndarray:
+def pass_at_k(num_samples: Counts, num_correct: Counts, k: int) -> np.ndarray | np.floating:
   """Unbiased chance that at least one of `k` samples is right, from `num_samples` of which `num_correct` are.
 
   1 - C(n-c, k) / C(n, k) = 1 - prod_{j<k} (n-c-j) / (n-j)

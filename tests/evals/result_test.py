@@ -60,17 +60,17 @@ def test_json_round_trip():
     ([[1.5]], {}, r"scores must lie in \[0, 1\]"),
     ([[np.nan]], {}, "no sample has a verdict"),
     (np.zeros((0, 2)), {}, "got \\(0, 2\\)"),
-    ([1, 0], {}, "scores must be"),
+    ([1, 0], {}, "scores"),
   ],
 )
 def test_errors(scores, kwargs, message):
-  with pytest.raises(ValueError, match=message):
+  with pytest.raises((ValueError, TypeError), match=message):  # TypeError: under the shape checker
     evaluate(scores, **kwargs)
 
 
 def test_lengths_of_another_shape():
-  with pytest.raises(ValueError, match="lengths must be"):
-    summarise_eval([0], np.ones((1, 2)), np.ones((1, 1)), np.zeros((1, 2), bool), {})
+  with pytest.raises((ValueError, TypeError), match="lengths"):
+    summarise_eval([0], np.ones((1, 2)), np.ones((1, 1), int), np.zeros((1, 2), bool), {})
 
 
 def test_comparison_pairs_by_id_whatever_the_order():

@@ -10,7 +10,8 @@ import jax
 import numpy as np
 import pytest
 
-from rlvr_jax.models.load import load_model, load_tokenizer, sources
+from rlvr_jax.models import Decoder, export_huggingface, tiny_config
+from rlvr_jax.models.load import load_model, load_tokenizer, sources, tokenizer_fingerprint
 
 
 def make_wheel(folder, files, name="toy_model"):
@@ -119,6 +120,24 @@ def test_tiny_model():
   other = load_model("tiny", key=jax.random.key(2))
   leaves = zip(jax.tree.leaves(model.params["layers"]), jax.tree.leaves(other.params["layers"]))
   assert any(bool((a != b).any()) for a, b in leaves)
+
+
+def test_directory_and_hub_give_the_same_model(tmp_path, monkeypatch):
+  """An exported model with its generation config, read as a directory and as the snapshot of `hf:org/name`."""
+  import huggingface_hub
+
+  tokenizer = load_tokenizer("tiny")
+  config = tiny_config(len(tokenizer), width=16, num_layers=2, mlp_width=24, eos_token_id=tokenizer.eos_token_id)
+  params = Decoder(config).init(jax.random.key(0))
+  stated = dict(eos_token_id=[tokenizer.eos_token_id, 9], temperature=0.6, top_k=20, top_p=0.95)
+  export_huggingface(tmp_path / "model", config, params, tokenizer, stated)
+  monkeypatch.setattr(huggingface_hub, "snapshot_download", lambda name, **kwargs: str(tmp_path / "model"))
+  for source in (str(tmp_path / "model"), "hf:org/name"):
+    model = load_model(source)
+    jax.tree.map(np.testing.assert_array_equal, model.params, params)
+    assert model.tokenizer.encode("a  b\n") == tokenizer.encode("a  b\n")
+    assert model.generation == ((tokenizer.eos_token_id, 9), tokenizer.pad_token_id, 0.6, 20, 0.95)
+    assert tokenizer_fingerprint(model.tokenizer) == tokenizer_fingerprint(tokenizer)
 
 
 def test_loading_needs_no_torch(tmp_path):

@@ -13,6 +13,7 @@ from safetensors.numpy import save_file
 
 from rlvr_jax.core import PyTree
 from rlvr_jax.models.config import DecoderConfig
+from rlvr_jax.models.decoder import Decoder
 from rlvr_jax.models.families import config_to_huggingface
 from rlvr_jax.models.names import flatten, weights
 
@@ -24,18 +25,16 @@ def to_huggingface(config: DecoderConfig, params: PyTree) -> tuple[dict[str, Any
 
   Raises ValueError naming the weight that is missing, unknown or misshaped, or the config field that cannot be said.
   """
-  flat, tensors, used = {path: np.asarray(leaf) for path, leaf in flatten(params).items()}, {}, set()
-  for w in weights(config):
-    if w.path not in flat:
-      raise ValueError(f"params have no {'.'.join(w.path)!r}, which {w.name!r} needs")
-    leaf, used = flat[w.path], used | {w.path}
-    tensor = leaf[w.index] if leaf.ndim == len(w.index) + len(w.shape) else leaf
-    if tensor.shape != w.shape:
-      raise ValueError(f"params {'.'.join(w.path)!r} has shape {leaf.shape}; {w.name!r} needs {w.shape}")
-    tensors[w.name] = tensor
-  if extra := sorted(set(flat) - used):
-    raise ValueError(f"params have {'.'.join(extra[0])!r}, which family {config.family!r} does not")
-  return config_to_huggingface(config, str(flat["embed", "weight"].dtype)), tensors
+  flat, shapes = flatten(params), flatten(Decoder(config).shapes())
+  for path in sorted(flat.keys() | shapes.keys()):
+    if path not in flat or path not in shapes:
+      where = "params lack" if path in shapes else f"a decoder of family {config.family!r} has no place for"
+      raise ValueError(f"{where} {'.'.join(path)!r}")
+    if np.shape(flat[path]) != shapes[path]:
+      raise ValueError(f"params {'.'.join(path)!r} must have shape {shapes[path]}, got {np.shape(flat[path])}")
+  arrays = {path: np.asarray(leaf) for path, leaf in flat.items()}
+  tensors = {w.name: arrays[w.path][w.index] for w in weights(config)}
+  return config_to_huggingface(config, str(arrays["embed", "weight"].dtype)), tensors
 
 
 def export_huggingface(

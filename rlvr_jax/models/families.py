@@ -179,9 +179,9 @@ def _rope_scaling(rope: Mapping[str, Any], hf: Mapping[str, Any]) -> RopeScaling
   if kind == "yarn":
     defaults |= dict(beta_fast=32.0, beta_slow=1.0, attention_factor=_yarn_attention(_need(rope, "factor")))
   rope = defaults | rope
-  values = {key: _need(rope, key) for key in ROPE_KEYS[kind]}
-  values["original_max_positions"] = values.pop("original_max_position_embeddings", 0)
-  return RopeScaling(kind, **values)
+  values = {key: float(_need(rope, key)) for key in ROPE_KEYS[kind]}
+  length = int(values.pop("original_max_position_embeddings", 0))
+  return RopeScaling(kind, original_max_positions=length, **values)
 
 
 def _yarn_attention(factor: float) -> float:

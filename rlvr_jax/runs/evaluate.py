@@ -8,7 +8,6 @@ from rlvr_jax.evals import EvalResult, summarise_eval
 from rlvr_jax.runs.build import Experiment, Stage, make_sampler, prompt_arrays
 from rlvr_jax.runs.verify import score
 from rlvr_jax.sharding import replicate
-from rlvr_jax.tasks import eval_batches
 
 EVAL_KEY = 0x45564C  # folded into the run key: evaluation never shares a key with training
 
@@ -19,17 +18,8 @@ def make_evaluator(experiment: Experiment, stage: Stage, pool) -> Any:
   tokenizer, generation = experiment.loaded.tokenizer, experiment.loaded.generation
   rollout = dict(stage.config["rollout"]) | dict(settings.rollout) | dict(group_size=settings.num_samples)
   sample = jax.jit(make_sampler(experiment.model, experiment.loaded, rollout))
-  prompts = stage.settings["prompts"]
-  examples = stage.task.eval
-  if settings.num_prompts is not None:
-    if settings.num_prompts > len(examples):
-      raise ValueError(f"config.eval.num_prompts = {settings.num_prompts}, the held-out set has {len(examples)} rows")
-    examples = [examples[i] for i in range(settings.num_prompts)]
-  batches = eval_batches(
-    examples, tokenizer, experiment.template, batch_size=settings.prompts_per_batch or prompts.per_step,
-    max_prompt_tokens=prompts.max_tokens, buckets=prompts.buckets, on_long=prompts.on_long, pad_id=generation.pad_id,
-  )  # fmt: skip
-  expected = (len(examples) - batches.num_dropped, settings.num_samples)
+  batches = stage.held_out
+  expected = (sum(int(b.real.sum()) for b in batches), settings.num_samples)
   key = replicate(experiment.mesh, jax.random.fold_in(jax.random.key(experiment.seed), EVAL_KEY))
 
   def evaluate(params, step: int, display=None) -> EvalResult:

@@ -68,6 +68,7 @@ class Log:
 
 @dataclasses.dataclass(frozen=True)
 class Mesh:
+  num_devices: int | None = None  # the first so many; None: all there are
   data: int = -1
   fsdp: int = 1
   tensor: int = 1

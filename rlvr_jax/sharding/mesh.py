@@ -73,7 +73,9 @@ def spec(
   """
   entries = _mesh_axes(axes, rules)
   if shape is not None:
-    for i, (entry, size) in enumerate(zip(entries, shape, strict=True)):
+    if len(entries) != len(shape):
+      raise ValueError(f"axes {tuple(axes)} name {len(entries)} dimensions, the array has shape {tuple(shape)}")
+    for i, (entry, size) in enumerate(zip(entries, shape)):
       if entry is not None and size % math.prod(mesh.shape[a] for a in entry):
         entries[i] = None
   return PartitionSpec(*entries)
@@ -94,12 +96,8 @@ def place(mesh: Mesh, tree: Any, axes: Any) -> Any:
   if _is_axes(axes):
     one = axes
     axes = jax.tree.map(lambda x: one[: np.ndim(x)], tree)
-  flat_axes = jax.tree.leaves(axes, is_leaf=_is_axes)
-  leaves, treedef = jax.tree.flatten(tree)
-  if len(leaves) != len(flat_axes):
-    raise ValueError(f"place: {len(leaves)} arrays but {len(flat_axes)} axis tuples")
-  shardings = [named_sharding(mesh, a, np.shape(x)) for x, a in zip(leaves, flat_axes)]
-  return jax.tree.unflatten(treedef, [jax.device_put(x, s) for x, s in zip(leaves, shardings)])
+  put = lambda x, a: jax.device_put(x, named_sharding(mesh, a, np.shape(x)))
+  return jax.tree.map(put, tree, axes)  # what stands in `axes` where `tree` has a leaf is that leaf's tuple
 
 
 def replicate(mesh: Mesh, tree: Any) -> Any:

@@ -1,0 +1,52 @@
+"""Every command in README.md and docs/ is run: the two install lines by .ci/run as they stand, the others here."""
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+INSTALL = [
+  "pip install . && python -m experiments.train --config=configs/quickstart.py --workdir=runs/quickstart",
+  'pip install ".[test]" && python -m pytest -n 2',
+]
+# Command -> what shortens it here. The stages of quickstart have lengths of their own.
+SHORT_SFT = ["--config.stages[0].train.num_steps=1", "--config.train.num_steps=1", "--config.eval.num_prompts=8",
+             "--config.eval.prompts_per_batch=8"]  # fmt: skip
+SHORT = ["--config.train.num_steps=1", "--config.eval.num_prompts=4", "--config.eval.prompts_per_batch=4"]
+RUN = {
+  "python -m experiments.train --config=configs/quickstart.py --workdir=runs/quickstart --config.seed=1": SHORT_SFT,
+  "python -m experiments.train --config=configs/smollm2_chain_sum.py --workdir=runs/smollm2": SHORT,
+  "python -m experiments.train --config=configs/smollm2_chain_sum.py --dry_run": [],
+}
+
+
+def documented() -> list[str]:
+  pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+  blocks = [b for page in pages for b in re.findall(r"```bash\n(.*?)```", page.read_text(encoding="utf-8"), re.S)]
+  return [line for block in blocks for line in block.replace("\\\n", " ").strip().splitlines()]
+
+
+def test_every_documented_command_is_run_and_none_has_gone():
+  assert sorted(documented()) == sorted([*INSTALL, *RUN])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", RUN, ids=range(len(RUN)))
+def test_a_documented_command_runs(command, tmp_path):
+  program, *arguments = shlex.split(command)
+  assert program == "python"
+  arguments = [a.replace("=runs/", f"={tmp_path}/") for a in arguments]
+  done = subprocess.run(
+    [sys.executable, *arguments, *RUN[command]], cwd=ROOT, capture_output=True, text=True, timeout=900, check=False
+  )
+  assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+  assert ("train step memory" if "--dry_run" in command else "accuracy") in done.stdout
+
+
+def test_links_lead_somewhere():
+  for page in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
+    for target in re.findall(r"\]\((?!http)([^)#]+)", page.read_text(encoding="utf-8")):
+      assert (page.parent / target).exists(), f"{page.name} links to {target}"

@@ -18,11 +18,6 @@ class Plan(NamedTuple):
   every: tuple[str, ...]  # the union of all needs, for display
 
 
-def _available(credit: bool, supplied: Sequence[str]) -> list[str]:
-  views = [f"{view}.{name}" for view in ("old", *ANCHORS) for name in STATISTICS]
-  return [*([] if credit else STATISTICS), *views, BEHAVIOUR, *supplied]
-
-
 def make_plan(
   credit: Transform | None,
   objective: Sequence[tuple[str, float, Term]],
@@ -31,26 +26,26 @@ def make_plan(
   supplied: Sequence[str] = (),
 ) -> Plan:
   """`once`: one update per rollout. Raises ValueError naming the part whose need nobody supplies, and what there is."""
-  parts = [("credit", credit.needs, True)] if credit is not None else []
-  parts += [(f"objective {name!r}", term.needs, False) for name, _, term in objective]
-  parts += [("report", tuple(report), False)]
-  for label, needs, is_credit in parts:
-    available = _available(is_credit, supplied) + ([ADVANTAGES] if credit is not None and not is_credit else [])
+  views = [f"{view}.{name}" for view in ("old", *ANCHORS) for name in STATISTICS] + [BEHAVIOUR, *supplied]
+  of_policy = [*STATISTICS, *views, *([ADVANTAGES] if credit is not None else [])]
+  parts = [("credit", credit.needs, views)] if credit is not None else []
+  parts += [(f"objective {name!r}", term.needs, of_policy) for name, _, term in objective]
+  parts += [("report", report, list(STATISTICS))]
+  for label, needs, available in parts:
     for need in needs:
       if need not in available:
-        raise ValueError(
-          f"{label} needs {need!r}, which nothing supplies{nearest(need, available)} There is {available}"
-        )
+        hint = nearest(need, available)
+        raise ValueError(f"{label} needs {need!r}, which nothing supplies{hint} There is {available}")
 
   def named(view, needs):
     return tuple(need.removeprefix(f"{view}.") for need in dict.fromkeys(needs) if need.startswith(f"{view}."))
 
-  for_credit = credit.needs if credit is not None else ()
+  for_credit = list(credit.needs) if credit is not None else []
   of_terms = [need for _, _, term in objective for need in term.needs] + list(report)
-  every = tuple(dict.fromkeys([*for_credit, *of_terms]))
-  own = [need for need in every if need not in supplied]
-  old_before = named("old", for_credit if once else own)
+  every = tuple(dict.fromkeys(for_credit + of_terms))
+  for_credit, of_terms = ([need for need in needs if need not in supplied] for needs in (for_credit, of_terms))
+  old_before = named("old", for_credit if once else for_credit + of_terms)
   old_free = named("old", of_terms) if once else ()
   current = tuple(dict.fromkeys([*(need for need in of_terms if need in STATISTICS), *old_free]))
-  anchors = {view: named(view, own) for view in ANCHORS if named(view, own)}
+  anchors = {view: want for view in ANCHORS if (want := named(view, for_credit + of_terms))}
   return Plan(current, old_before, old_free, anchors, every)

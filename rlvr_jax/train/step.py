@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from rlvr_jax.core import PyTree, Reducer, Rollout, Stat, Transform
+from rlvr_jax.core import STATISTICS, PyTree, Reducer, Rollout, Stat, Transform
 from rlvr_jax.sharding import constrain
 from rlvr_jax.train.gradient import Objective, Tally, make_gradient, make_loss, sampler_gap
 from rlvr_jax.train.needs import make_plan
@@ -113,6 +113,8 @@ def _check(objective: Objective, **counts: int) -> None:
   names = [name for name, _, _ in objective]
   if not names or len(set(names)) < len(names):
     raise ValueError(f"objective must have at least one term, and terms of different names, got {names}")
+  if taken := set(names) & {"loss", "grad_norm", "update_norm", "num_tokens", *STATISTICS}:
+    raise ValueError(f"objective: a term cannot have the name of another metric, got {sorted(taken)}")
   for name, value in counts.items():
     if value < 1:
       raise ValueError(f"{name} must be >= 1, got {value}")

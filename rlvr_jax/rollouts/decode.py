@@ -1,4 +1,5 @@
 """Prefill, fan-out and the decode loop over a key-value cache of static size."""
+
 import dataclasses
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -37,7 +38,7 @@ def left_pad(tokens: Int[Array, "p l"], valid_mask: Bool[Array, "p l"]) -> tuple
 
 
 def compute_params(params: PyTree, dtype: str) -> PyTree:
-  """Weights in the dtype the layers cast them to, once rather than in every step; norms work in float32 and are kept."""
+  """Weights in the dtype the layers cast them to, once rather than at every step; norms are float32 and stay."""
 
   def cast(path, x):
     in_norm = any(str(getattr(entry, "key", entry)).endswith("norm") for entry in path)

@@ -3,6 +3,7 @@
 Order of the filters: temperature, then top-k, then top-p of what top-k left, then min-p; the rest is renormalised.
 Transformers applies them in the same order.
 """
+
 import math
 from typing import NamedTuple
 
@@ -57,7 +58,7 @@ def _keep_nucleus(scaled: Float32[Array, "n c"], top_p: float) -> Float32[Array,
 
 
 def candidates(logits: Float[Array, "n v"], filters: Filters) -> tuple[Float32[Array, "n c"], Int[Array, "n c"] | None]:
-  """Scaled logits of the tokens that may be drawn, -inf where a filter dropped one, and their ids (None: all, in order).
+  """Scaled logits of the tokens that may be drawn, -inf where a filter dropped one; their ids (None: all, in order).
 
   Needs temperature > 0. Raises ValueError where top_k exceeds the vocabulary.
   """
@@ -124,10 +125,10 @@ def _inverse_cdf(scaled: Float32[Array, "n c"], uniforms: Float32[Array, "n 2"])
 def draw(
   logits: Float[Array, "n v"], uniforms: Float32[Array, "n 2"], filters: Filters, with_entropy: bool = False
 ) -> tuple[Int[Array, "n"], Float32[Array, "n"], Float32[Array, "n"] | None]:
-  """One token per row, its log-probability under `processed_log_probs`, and that distribution's entropy if asked, in nats.
+  """One token per row, its log-probability under `processed_log_probs`, and, if asked, that distribution's entropy.
 
-  Deterministic in `uniforms`, two independent ones in [0, 1) per row. A dropped token is never drawn. NaN logits give a
-  NaN log-probability.
+  In nats. Deterministic in `uniforms`, two independent ones in [0, 1) per row. A dropped token is never drawn. NaN
+  logits give a NaN log-probability.
   """
   if filters.temperature == 0:
     tokens = jnp.argmax(logits, axis=-1)

@@ -1,4 +1,5 @@
 """The sampler of groups: every prompt of a batch answered `group_size` times."""
+
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -64,23 +65,24 @@ def groups(
   min_p: float | None = None,
   entropy: bool = False,
 ) -> Sampler:
-  """`sample(params, prompts, key, step) -> Rollout` of p * group_size rows, prompt-major; pure, to be jitted by the caller.
+  """`sample(params, prompts, key, step) -> Rollout` of p * group_size rows, prompt-major; pure, for the caller to jit.
 
   A sample depends on (key, step, prompt_id, index in group) and the prompt's tokens, and on nothing else of the batch:
   not its order, size, padding or devices. So a prompt that stands twice in a batch gets the same samples twice.
 
-  The rollout has the prompts, left-padded, in columns [0, l) and the completions in [l, l + max_new_tokens); rewards are
-  empty. `behaviour_log_probs` are of the distribution drawn from, temperature and filters included. A completion ends
-  with its first stop token, which counts as an action, or is `truncated`. A prompt without a valid token is filler: its
-  rows have no actions and row_mask False.
+  The rollout has the prompts, left-padded, in columns [0, l) and the completions in [l, l + max_new_tokens); rewards
+  are empty. `behaviour_log_probs` are of the distribution drawn from, temperature and filters included. A completion
+  ends with its first stop token, which counts as an action, or is `truncated`. A prompt without a valid token is
+  filler: its rows have no actions and row_mask False.
 
   Args:
     model:       has dtype, init_cache, extend and logits (`models.Decoder`).
     stop_ids:    tokens that end a completion; none: all have max_new_tokens tokens and are truncated.
     pad_id:      written where valid_mask is False; may be one of stop_ids.
     temperature: divides the logits; 0 is greedy, a point mass whose log-prob is 0.
-    top_k:       the k likeliest; then top_p: the likeliest whose mass reaches it; then min_p: those at least min_p times
-                 as likely as the likeliest. None is off.
+    top_k:       keeps the k likeliest tokens. None is off, here and below.
+    top_p:       of these, the likeliest whose mass reaches it.
+    min_p:       of these, those at least min_p times as likely as the likeliest.
     entropy:     adds stats["behaviour.entropy"], of the distribution drawn from, in nats.
 
   Raises: ValueError for a setting out of range, and when traced for ids or a top_k beyond the vocabulary.

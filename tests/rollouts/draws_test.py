@@ -1,4 +1,5 @@
 """The draw against exact probabilities, and the filters against a plain numpy loop."""
+
 import jax
 import jax.numpy as jnp
 import numpy as np

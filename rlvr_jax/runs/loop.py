@@ -55,8 +55,8 @@ def data_fingerprint(experiment: Experiment) -> str:
 
 
 def to_floats(metrics: Mapping[str, Any]) -> dict[str, float]:
-  """The one place where metrics leave the device."""
-  return {k: float(v) for k, v in jax.device_get({k: v.mean() for k, v in metrics.items()}).items()}
+  """The one place where metrics leave the device. 0 where nothing was counted, as in `Stat.mean`."""
+  return {k: float(v.total / v.weight) if v.weight > 0 else 0.0 for k, v in jax.device_get(dict(metrics)).items()}
 
 
 def host_scalars(scored: Scored, counters: Mapping[str, int]) -> dict[str, float]:
@@ -191,11 +191,12 @@ def train_stage(run: Run, stage: Stage, state, done: int, checkpointer: Checkpoi
   every, save_every = stage.settings["eval"].every, stage.settings["checkpoint"].every
   pending = None
   for step in range(max(done, stage.start) + 1, stage.end + 1):
-    if stage.kind == "rl":
-      rollout, seen = run.rl_rollout(stage, state, step, pending)
-    else:
-      rollout, seen = run.sft_rollout(stage, step, pending)
-    state, metrics = stage.step(state, rollout)
+    with jax.transfer_guard("disallow"):  # nothing travels between host and device unless the code says so
+      if stage.kind == "rl":
+        rollout, seen = run.rl_rollout(stage, state, step, pending)
+      else:
+        rollout, seen = run.sft_rollout(stage, step, pending)
+      state, metrics = stage.step(state, rollout)
     run.counters["dropped_prompts"] = stage.loader.num_dropped
     pending = (seen, metrics, dict(run.counters))
     last = step == stage.end

@@ -201,11 +201,8 @@ def test_another_config_or_data_set_is_refused_by_name(lab, undisturbed):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("point", [
-  f"{IN_STEP}:1", f"{IN_STEP}:3", f"{IN_STEP}:4",
-  f"{BEFORE_SAVE}:1", f"{BEFORE_SAVE}:2", f"{BEFORE_SAVE}:3",
-  f"{IN_SAVE}:1", f"{IN_SAVE}:2", f"{IN_SAVE}:3",
-  f"{IN_EVAL}:1", f"{IN_EVAL}:2", f"{IN_EVAL}:3", f"{IN_EVAL}:4",
-  *(f"{IN_METRICS}:{n}" for n in range(1, 11)),
+  f"{IN_STEP}:1", f"{IN_STEP}:3", f"{BEFORE_SAVE}:2", f"{IN_SAVE}:1", f"{IN_SAVE}:2", f"{IN_SAVE}:3",
+  f"{IN_EVAL}:1", f"{IN_EVAL}:3", f"{IN_EVAL}:4", f"{IN_METRICS}:3", f"{IN_METRICS}:7",
 ])  # fmt: skip
 def test_a_kill_at_any_point_changes_nothing(lab, undisturbed, point):
   name = point.replace(":", "-")

@@ -1,6 +1,9 @@
 """One small run from config to summary, in process; every file it leaves is looked at."""
 import json
 import struct
+import sys
+from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -78,6 +81,7 @@ def test_another_config_refuses_and_names_what_differs(run):
     train(small(optimiser=dict(name="adamw", learning_rate=0.5)), str(run[0]), plain=True)
 
 
+@pytest.mark.slow
 def test_eight_devices_learn_what_one_learns(run, tmp_path):
   """The same tokens and verdicts; metrics to rounding. Data, fsdp and tensor axes are all used."""
   train(small(mesh=dict(num_devices=8, data=2, fsdp=2, tensor=2)), str(tmp_path), plain=True)
@@ -87,3 +91,19 @@ def test_eight_devices_learn_what_one_learns(run, tmp_path):
   for a, b in zip(one, eight, strict=True):
     for key in a.keys() - {k for k in a if k.startswith("time/")}:
       assert b[key] == pytest.approx(a[key], rel=1e-3, abs=1e-4), key
+
+
+def test_the_notebook_reads_this_run(run, monkeypatch, capsys):
+  notebook = json.loads((Path(__file__).parents[2] / "notebooks" / "read_a_run.ipynb").read_text(encoding="utf-8"))
+  shown = ModuleType("IPython.display")  # the notebooks extra brings the real one
+  pictures = []
+  shown.Image, shown.display = lambda path: path, pictures.append
+  monkeypatch.setitem(sys.modules, "IPython.display", shown)
+  monkeypatch.setitem(sys.modules, "IPython", ModuleType("IPython"))
+  monkeypatch.setenv("WORKDIR", str(run[0]))
+  scope = {}
+  for cell in notebook["cells"]:
+    if cell["cell_type"] == "code":
+      exec("".join(cell["source"]), scope)
+  out = capsys.readouterr().out
+  assert pictures == [run[0] / "curve.png"] and "accuracy" in out and "reason" in out

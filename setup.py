@@ -1,4 +1,5 @@
 """Packaging. `pip install .` brings what running needs; extras bring tests, accelerators and tools."""
+
 from setuptools import find_packages, setup
 
 TEST = ["pytest>=8.0", "pytest-xdist>=3.5", "jaxtyping>=0.2.36", "beartype>=0.20", "ruff>=0.6"]
@@ -7,7 +8,7 @@ PARITY = ["torch>=2.4", "accelerate>=1.0"]
 setup(
   name="rlvr_jax",
   version="0.1.0",
-  description="Reinforcement learning with verifiable rewards in JAX: every method a pure function, every paper a short config.",
+  description="Reinforcement learning with verifiable rewards in JAX: methods are functions, papers are configs.",
   long_description=open("README.md", encoding="utf-8").read(),
   long_description_content_type="text/markdown",
   license="Apache-2.0",

@@ -2,6 +2,7 @@
 
 Run:     python -m experiments.train --config=configs/quickstart.py --workdir=runs/quickstart
 """
+
 import ml_collections
 
 

@@ -2,6 +2,7 @@
 
 Run:     python -m experiments.train --config=configs/smollm2_chain_sum.py --workdir=runs/smollm2_chain_sum
 """
+
 import ml_collections
 
 

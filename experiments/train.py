@@ -3,6 +3,7 @@
 Any key can be set from the command line (`--config.optimiser.learning_rate=1e-5`, `--config.credit[0].eps=1e-4`); an
 unknown one is an error. Running the same command again goes on from the last checkpoint in the work directory.
 """
+
 import sys
 
 from absl import app, flags, logging

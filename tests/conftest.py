@@ -1,4 +1,5 @@
 """Settings for every test: CPU, eight virtual devices, no implicit rank promotion."""
+
 import os
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
@@ -6,6 +7,6 @@ os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_p
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
-import jax  # noqa: E402
+import jax
 
 jax.config.update("jax_numpy_rank_promotion", "raise")

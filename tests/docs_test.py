@@ -1,4 +1,5 @@
 """Every command in README.md and docs/ is run: the two install lines by .ci/run as they stand, the others here."""
+
 import re
 import shlex
 import subprocess

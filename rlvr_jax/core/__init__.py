@@ -1,4 +1,5 @@
 """Array types, masked and group operations, token statistics, and `build`. Imports nothing of the project."""
+
 from rlvr_jax.core.build import build, check_keys, nearest
 from rlvr_jax.core.groups import group_count, group_max, group_mean, group_min, group_std, group_sum
 from rlvr_jax.core.masked import masked, masked_mean, positions

@@ -1,4 +1,5 @@
 """From a spec, which is a name and its kwargs, to the object it names. A room's `__all__` is the only registry."""
+
 import difflib
 import inspect
 from collections.abc import Iterable, Mapping
@@ -42,9 +43,7 @@ def build(room: ModuleType, spec: Mapping[str, Any] | str, **given) -> Any:
   if not takes_any:
     check_keys(f"{label}.{name}", spec, [k for k in named if k not in given])
   kwargs = spec | {k: v for k, v in given.items() if k in named}
-  missing = [
-    k for k in named if parameters[k].default is inspect.Parameter.empty and k not in kwargs
-  ]
+  missing = [k for k in named if parameters[k].default is inspect.Parameter.empty and k not in kwargs]
   if missing:
     raise ValueError(f"{label}.{name} needs {missing}; the spec has {sorted(spec)}")
   return builder(**kwargs)

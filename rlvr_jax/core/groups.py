@@ -2,6 +2,7 @@
 
 All of them count only rows where `rollout.row_mask` is True. NaN in other rows is not read.
 """
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float

@@ -1,4 +1,5 @@
 """Masked arithmetic that keeps NaN behind the mask out of values and gradients alike."""
+
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
@@ -14,5 +15,5 @@ def masked_mean(values: Float[Array, "*s"], mask: Bool[Array, "*s"], axis=None) 
 
 
 def positions(valid_mask: Bool[Array, "n t"]) -> Int[Array, "n t"]:
-  """Index of each token among the real tokens of its row, whatever side the padding is on; padding gets 0 or repeats."""
+  """Index of each token among the real tokens of its row, wherever the padding is; padding repeats one, or is 0."""
   return jnp.maximum(jnp.cumsum(valid_mask, axis=-1, dtype=jnp.int32) - 1, 0)

@@ -1,4 +1,5 @@
 """The array types that flow between rooms. Shapes use the axis alphabet of docs/architecture.md."""
+
 import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple

@@ -1,4 +1,5 @@
 """Config to objects, the host loop, metrics and the live display. The only room that moves arrays off the device."""
+
 from rlvr_jax.runs.build import Experiment, Stage, build_experiment
 from rlvr_jax.runs.describe import describe
 from rlvr_jax.runs.loop import Stopped, train

@@ -1,4 +1,5 @@
 """From a config to objects. Everything that can be wrong with a config is wrong here, before anything compiles."""
+
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -161,10 +162,20 @@ def _stage(index, config, start, model, loaded, template, seed) -> Stage:
     **chunk,
   )
   return Stage(
-    kind=kind, config=config, settings=settings, start=start, end=start + train.num_steps, task=task, loader=loader,
-    held_out=_held_out(task, template, settings, loaded), sample=sample, train_step=train_step, step=jax.jit(train_step.step, donate_argnums=0), weights=weights,
+    kind=kind,
+    config=config,
+    settings=settings,
+    start=start,
+    end=start + train.num_steps,
+    task=task,
+    loader=loader,
+    held_out=_held_out(task, template, settings, loaded),
+    sample=sample,
+    train_step=train_step,
+    step=jax.jit(train_step.step, donate_argnums=0),
+    weights=weights,
     metric=metric,
-  )  # fmt: skip
+  )
 
 
 def _mesh(settings) -> Mesh:

@@ -1,4 +1,5 @@
 """What a config would run: the composed method, shapes and memory, without running it."""
+
 import io
 from typing import Any
 

@@ -1,4 +1,5 @@
 """Held-out evaluation inside a run: every held-out prompt once, `num_samples` completions each, keys of their own."""
+
 from typing import Any
 
 import jax

@@ -1,4 +1,5 @@
 """The host loop: sample, verify, step, evaluate, save. It decides nothing about the method."""
+
 import contextlib
 import hashlib
 import json

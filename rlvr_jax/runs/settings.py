@@ -1,4 +1,5 @@
 """The sections of a config that are plain numbers. Defaults live here and only here; unknown keys raise."""
+
 import dataclasses
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,5 @@
 """The host seam: sampled tokens to text, text to verdicts, verdicts back onto the rollout."""
+
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 

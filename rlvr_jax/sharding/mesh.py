@@ -1,4 +1,5 @@
 """Code names logical axes; the table here names mesh axes. Nothing else in the project knows a mesh axis."""
+
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any

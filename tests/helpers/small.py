@@ -1,4 +1,5 @@
 """A config small enough for tests, as a plain dict; and verifiers that misbehave."""
+
 import copy
 
 from rlvr_jax.rewards import verdict

@@ -183,9 +183,9 @@ def test_layout_of_the_rollout():
   assert all(x.dtype == jnp.int32 for x in (rollout.tokens, rollout.prompt_id, rollout.group_id))
 
 
-@pytest.mark.parametrize("pad_id", [PAD, STOPS[0]], ids=["own pad", "pad is a stop token"])
+@pytest.mark.parametrize("pad_id", [None, STOPS[0]], ids=["own pad", "pad is a stop token"])
 def test_a_completion_ends_with_its_first_stop_token(pad_id):
-  rollout = _sample(_prompts(), pad_id=pad_id)
+  rollout, pad_id = (_base(), PAD) if pad_id is None else (_sample(_prompts(), pad_id=pad_id), pad_id)
   stopped = 0
   for tokens, mask, _, truncated in _completions(rollout).values():
     stops = np.flatnonzero(np.isin(tokens, STOPS) & mask)
@@ -272,7 +272,7 @@ def test_one_compile_per_shape():
   widths(6, 11)
   before = _sampler()._cache_size()
   widths(11, 6)
-  _sample(_prompts((3, 0, 1, 1)), step=jnp.int32(9))
+  _sample(_prompts((3, 0, 1, 1)), step=9)
   assert _sampler()._cache_size() == before
 
 

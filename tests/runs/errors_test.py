@@ -1,4 +1,5 @@
 """Bad input, each with its clear error, before anything compiles where it can be known then."""
+
 import json
 from pathlib import Path
 
@@ -24,7 +25,7 @@ HELPERS = str(Path(__file__).parents[1] / "helpers")  # where workers find `smal
     (dict(reduce=dict(name="token_men")), r"did you mean 'token_mean'\?"),
     (dict(optimiser=dict(name="adam", learning_rate=1)), r"did you mean 'adamw'\?"),
     (dict(task=dict(name="arithmatic")), r"did you mean 'arithmetic'\?"),
-    (dict(rollout=dict(group_size=1)), r"config\.credit\[0\], 'group_normalise', needs rollout\.group_size >= 2, got 1"),
+    (dict(rollout=dict(group_size=1)), r"credit\[0\], 'group_normalise', needs rollout\.group_size >= 2, got 1"),
     (dict(prompts=dict(max_tokens=2)), r"prompt_id \d+ .*=2"),
     (dict(prompts=dict(per_step=0)), r"config\.prompts\.per_step must be >= 1, got 0"),
     (dict(train=dict(num_steps=0)), r"config\.train\.num_steps must be >= 1, got 0"),

@@ -1,4 +1,5 @@
 """One small run from config to summary, in process; every file it leaves is looked at."""
+
 import json
 import struct
 import sys

@@ -207,7 +207,9 @@ def test_metrics_by_hand():
 
 
 def test_compiles_once_and_donates():
-  made = make_train_step(Table(), optimisers.adamw(0.1), *grpo(), num_microbatches=2)
+  """With a reference, whose buffers must not be the donated parameters."""
+  parts = (grpo()[0], [*grpo()[1], ("kl", 0.1, objectives.kl_to_reference())], grpo()[2])
+  made = make_train_step(Table(), optimisers.adamw(0.1), *parts, num_microbatches=2)
   traces = []
 
   def counted(state, rollout):
@@ -324,6 +326,45 @@ def test_supplied_statistics_reach_the_term():
     for w in (1.0, 0.0)
   )  # fmt: skip
   assert np.abs(on).max() > 0 and not off.any()
+
+
+def test_a_careless_term_is_safe():
+  """It reads NaN, and overflows, where nothing counts; a masked sum alone would leave NaN in the gradient."""
+  careless = Term(
+    lambda current, r, a: (jnp.exp(-20 * current["log_probs"]) + jnp.where(r.loss_mask, 0, jnp.nan), {}),
+    needs=("log_probs",),
+  )
+  rollout, params = make(), dict(table=10 * jnp.eye(V))  # x is nearly always followed by x
+  tokens = np.where(np.arange(T) == 2, 1, np.zeros_like(rollout.tokens))
+  mask = np.tile(np.arange(T) >= 4, (N, 1))
+  rollout = rollout.replace(tokens=tokens, action_mask=mask)
+  # Not token_mean: XLA makes a select of the product with a mask, which would hide the NaN here and not elsewhere.
+  parts = (None, [("careless", 1.0, careless)], reducers.sequence_mean())
+  state, metrics = run(rollout, params=params, parts=parts)
+  assert np.isfinite(state.params["table"]).all() and metrics["careless"] == pytest.approx(1.0, abs=0.01)
+
+
+def test_a_careless_transform_is_safe():
+  """It sums rewards and statistics over the whole batch, NaN where nothing counts included."""
+
+  def update(reward, rollout):
+    return reward[:, None] - jnp.mean(reward) + 0 * jnp.sum(rollout.stats["teacher.x"]) + jnp.zeros((1, T))
+
+  rollout = make().replace(row_mask=np.arange(N) != 3)
+  off = lambda x, mask: np.where(mask, x, np.nan).astype(np.float32)
+  given = {"teacher.x": off(1.0, rollout.loss_mask)}
+  rollout = rollout.replace(reward=off(rollout.reward, rollout.row_mask), stats=given)
+  parts = (credit.stateless(update, needs=("teacher.x",)), *grpo()[1:])
+  state, metrics = run(rollout, parts=parts, supplied=("teacher.x",))
+  assert np.isfinite(moved(state)).all() and np.isfinite(list(metrics.values())).all()
+
+
+def test_advantages_off_the_loss_mask_are_not_read():
+  odd = credit.stateless(lambda x, r: jnp.where(r.loss_mask, x[:, None], jnp.nan))
+  plain = credit.spread_over_tokens()
+  term = [("odd", 1.0, Term(lambda c, r, a: (-c["log_probs"] * jnp.sum(a), {}), needs=("log_probs", "advantages")))]
+  ends = [run(make(), parts=(part, term, reducers.token_mean()))[0] for part in (odd, plain)]
+  np.testing.assert_array_equal(*map(moved, ends))
 
 
 def test_min_group_size_reaches_the_builder():

@@ -105,7 +105,6 @@ class Run:
     )
     self.run_key = replicate(experiment.mesh, jax.random.key(experiment.seed))
     self.counters = dict(generated_tokens=0, update_tokens=0, dropped_prompts=0)
-    self.best: float | None = None
     self.stop_asked = False
     self.phases = Phases()
 
@@ -184,7 +183,7 @@ class Run:
     self.display.update(step, scalars, phases)
 
   def position(self, stage: Stage) -> dict[str, Any]:
-    return dict(loader=stage.loader.get_state(), counters=self.counters, best=self.best)
+    return dict(loader=stage.loader.get_state(), counters=self.counters)
 
 
 def train_stage(run: Run, stage: Stage, state, done: int, checkpointer: Checkpointer, evaluator):
@@ -202,13 +201,11 @@ def train_stage(run: Run, stage: Stage, state, done: int, checkpointer: Checkpoi
     pending = (seen, metrics, dict(run.counters))
     last = step == stage.end
     accuracy = None
-    if every and step % every == 0 and not last:
+    if last or (every and step % every == 0):
       run.await_update(pending)
       run.report(pending)
       pending = None
-      result = run.evaluate(evaluator, state.params, step)
-      accuracy = result.accuracy
-      run.best = accuracy if run.best is None else max(run.best, accuracy)
+      accuracy = run.evaluate(evaluator, state.params, step).accuracy
     if last or run.stop_asked or step % save_every == 0:
       run.await_update(pending)
       run.report(pending)
@@ -299,7 +296,7 @@ def run_stages(run: Run, checkpointer: Checkpointer, resumed):
   state, done, resumed_stage = None, 0, None
   if resumed:
     state, done, resumed_stage, position = resumed
-    run.counters, run.best = dict(position["counters"]), position["best"]
+    run.counters = dict(position["counters"])
     run.display.message(f"going on after step {done}")
   results = {}
   for stage in experiment.stages:
@@ -313,6 +310,6 @@ def run_stages(run: Run, checkpointer: Checkpointer, resumed):
   results[last.end] = run.evaluate(evaluator, state.params, last.end)
   checkpointer.wait()
   before, after = results.get(last.start), results[last.end]
-  curve(run.workdir / "metrics.jsonl", run.workdir / "curve.png", title=str(run.workdir))
+  curve(run.workdir / "metrics.jsonl", run.workdir / "curve.png", title=run.workdir.name)
   run.display.summary(before, after, compare(before, after) if before else None, run.counters)
   return before, after

@@ -1,6 +1,8 @@
-"""SmolLM2-135M-Instruct learns chained sums by GRPO, from the answers' verdicts alone.
+"""SmolLM2-135M-Instruct learns sums and differences of two-digit numbers by GRPO, from the answers' verdicts alone.
 
-Run:     python -m experiments.train --config=configs/smollm2_chain_sum.py --workdir=runs/smollm2_chain_sum
+Run:     python -m experiments.train --config=configs/smollm2_chain_sum.py --workdir=runs/smollm2
+Result:  held-out accuracy 16.6 % -> 38.1 %, paired change +21.5 points [+16.6, +26.6] (seed 0, 256 prompts x 2 samples)
+Cost:    18 minutes on 2 CPU cores, 5 GiB
 """
 
 import ml_collections

@@ -1,6 +1,9 @@
 """Quickstart: a tiny decoder learns sums, first from demonstrations, then from verified samples of its own.
 
 Run:     python -m experiments.train --config=configs/quickstart.py --workdir=runs/quickstart
+Result:  held-out accuracy 41.7 % after the demonstrations -> 80.2 % after reinforcement learning, paired change
+         +38.5 points [+31.2, +44.8] (seed 0, 120 prompts x 4 samples)
+Cost:    2 minutes on 2 CPU cores, compiling included
 """
 
 import ml_collections

@@ -16,7 +16,8 @@ INSTALL = [
 # Command -> what shortens it here. The stages of quickstart have lengths of their own.
 SHORT_SFT = ["--config.stages[0].train.num_steps=1", "--config.train.num_steps=1", "--config.eval.num_prompts=8",
              "--config.eval.prompts_per_batch=8"]  # fmt: skip
-SHORT = ["--config.train.num_steps=1", "--config.eval.num_prompts=4", "--config.eval.prompts_per_batch=4"]
+SHORT = ["--config.train.num_steps=1", "--config.optimiser.warmup_steps=0", "--config.eval.num_prompts=4",
+         "--config.eval.prompts_per_batch=4"]  # fmt: skip
 RUN = {
   "python -m experiments.train --config=configs/quickstart.py --workdir=runs/quickstart --config.seed=1": SHORT_SFT,
   "python -m experiments.train --config=configs/smollm2_chain_sum.py --workdir=runs/smollm2": SHORT,

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Shaped
 
 PyTree = Any
 
@@ -59,7 +59,7 @@ class Stat(NamedTuple):
     return cls(jnp.zeros(()), jnp.zeros(()))
 
   @classmethod
-  def over(cls, values: Float[Array, "..."], mask: Bool[Array, "..."]) -> "Stat":
+  def over(cls, values: Shaped[Array, "..."], mask: Bool[Array, "..."]) -> "Stat":
     """Sum of `values` where `mask`, and how many there are. What stands off the mask, NaN included, is not read."""
     kept = jnp.where(mask, values.astype(jnp.float32), 0.0)
     return cls(jnp.sum(kept), jnp.sum(mask, dtype=jnp.float32))

@@ -12,7 +12,7 @@ from rlvr_jax import rollouts, sharding
 from rlvr_jax.core import build, positions, token_statistics
 from rlvr_jax.models import Decoder, tiny_config
 from rlvr_jax.rollouts import PromptArrays, groups
-from rlvr_jax.rollouts.decode import make_decode
+from rlvr_jax.rollouts.decode import compute_params, make_decode
 from rlvr_jax.rollouts.draws import Filters, processed_log_probs
 from rlvr_jax.rollouts.groups import sample_keys
 
@@ -95,17 +95,29 @@ def test_log_probs_equal_those_of_the_train_step(side):
   assert not np.asarray(rollout.stats["behaviour.entropy"])[~mask].any()
 
 
-def test_bfloat16_sampler_and_train_step_use_the_same_weights():
-  """Norm weights stay float32 in both: with ones that bfloat16 cannot hold, a cast of them would move log-probs."""
+def test_bfloat16_log_probs_are_near_those_of_the_train_step():
   model = dataclasses.replace(MODEL, dtype="bfloat16")
-  params = jax.tree_util.tree_map_with_path(
-    lambda path, x: x * 1.0039 if "norm" in jax.tree_util.keystr(path) else x, _params()
-  )
-  rollout = _sample(_prompts(), params, model=model)
-  trained = _trained(params, rollout, model)
+  rollout = _sample(_prompts(), model=model)
+  trained = _trained(_params(), rollout, model)
   mask = np.asarray(rollout.action_mask)
-  assert np.abs(rollout.behaviour_log_probs[mask] - trained["log_probs"][mask]).max() < 0.15
-  assert np.abs(rollout.behaviour_log_probs[mask] - trained["log_probs"][mask]).mean() < 0.02
+  error = np.abs(rollout.behaviour_log_probs[mask] - trained["log_probs"][mask])
+  assert error.max() < 0.15 and error.mean() < 0.02
+
+
+def test_casting_the_weights_once_changes_no_bit():
+  """With norm weights that bfloat16 cannot hold, so that a cast of them would show."""
+  config = dataclasses.replace(CONFIG, qk_norm="head", norm_placement="both")
+  model = Decoder(config, dtype="bfloat16")
+  in_norm = lambda path: "norm" in jax.tree_util.keystr(path)
+  params = jax.tree_util.tree_map_with_path(
+    lambda path, x: x * 1.003 if in_norm(path) else x, model.init(jax.random.key(0))
+  )
+  cast = compute_params(params, "bfloat16")
+  for path, x in jax.tree_util.tree_leaves_with_path(cast):
+    assert x.dtype == (jnp.float32 if in_norm(path) else jnp.bfloat16), path
+  prompts = _prompts()
+  hidden = jax.jit(lambda p: model.hidden(p, prompts.tokens, positions(prompts.valid_mask), prompts.valid_mask))
+  np.testing.assert_array_equal(hidden(params).astype(jnp.float32), hidden(cast).astype(jnp.float32))
 
 
 def test_filtered_log_probs_are_of_the_renormalised_distribution():

@@ -24,7 +24,7 @@ class PromptArrays(NamedTuple):
 Sampler = Callable[[PyTree, PromptArrays, Array, Any], Rollout]
 
 
-def sample_keys(key: Array, step: Int[Array, ""], prompt_id: Int[Array, "p"], group_size: int) -> Array:
+def sample_keys(key: Array, step: int | Int[Array, ""], prompt_id: Int[Array, "p"], group_size: int) -> Array:
   """One key per row, prompt-major: fold_in(fold_in(fold_in(key, step), prompt_id), index in group)."""
   at_step = jax.random.fold_in(key, step)
   of_prompt = jax.vmap(jax.random.fold_in, (None, 0))(at_step, prompt_id)

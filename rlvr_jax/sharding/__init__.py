@@ -1,5 +1,5 @@
 """Logical axes to mesh axes: the one table, the mesh, and what places arrays on it."""
 
-from rlvr_jax.sharding.mesh import RULES, constrain, make_mesh, named_sharding, place, replicate, spec
+from rlvr_jax.sharding.mesh import RULES, constrain, is_axes, make_mesh, named_sharding, place, replicate, spec
 
-__all__ = ["RULES", "constrain", "make_mesh", "named_sharding", "place", "replicate", "spec"]
+__all__ = ["RULES", "constrain", "is_axes", "make_mesh", "named_sharding", "place", "replicate", "spec"]

@@ -87,14 +87,15 @@ def named_sharding(mesh: Mesh, axes: Sequence[str | None], shape: Sequence[int] 
   return NamedSharding(mesh, spec(axes, shape, mesh))
 
 
-def _is_axes(x) -> bool:
+def is_axes(x) -> bool:
+  """Whether `x` is the logical axes of one array: a leaf in a tree of axes."""
   return isinstance(x, tuple) and all(a is None or isinstance(a, str) for a in x)
 
 
 def place(mesh: Mesh, tree: Any, axes: Any) -> Any:
   """Puts every array of `tree` on the mesh; `axes` is a tree of logical-axis tuples, or one tuple for all leaves
   (cut to each leaf's rank)."""
-  if _is_axes(axes):
+  if is_axes(axes):
     one = axes
     axes = jax.tree.map(lambda x: one[: np.ndim(x)], tree)
   put = lambda x, a: jax.device_put(x, named_sharding(mesh, a, np.shape(x)))

@@ -7,7 +7,7 @@ from typing import Any
 import jax
 
 from rlvr_jax.core import PyTree
-from rlvr_jax.sharding import constrain
+from rlvr_jax.sharding import constrain, is_axes
 
 
 @jax.tree_util.register_dataclass
@@ -29,10 +29,6 @@ class TrainState:
     return dataclasses.replace(self, **changes)
 
 
-def _is_axes(x) -> bool:
-  return isinstance(x, tuple) and all(a is None or isinstance(a, str) for a in x)
-
-
 def constrain_state(state: TrainState, param_axes: PyTree) -> TrainState:
   """The state laid out on the mesh set by `jax.set_mesh`, inside jit or not; unchanged where none is set.
 
@@ -41,7 +37,7 @@ def constrain_state(state: TrainState, param_axes: PyTree) -> TrainState:
   once. `param_axes` is the tree of the parameters with their logical axes for leaves.
   """
   paths, params = zip(*jax.tree_util.tree_leaves_with_path(state.params))
-  axes_of = dict(zip(paths, jax.tree.leaves(param_axes, is_leaf=_is_axes), strict=True))
+  axes_of = dict(zip(paths, jax.tree.leaves(param_axes, is_leaf=is_axes), strict=True))
   shape_of = dict(zip(paths, (p.shape for p in params)))
   lengths = sorted({len(path) for path in paths}, reverse=True)
 

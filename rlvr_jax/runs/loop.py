@@ -149,8 +149,7 @@ class Run:
     return with_rewards(rollout, scored.mixed, experiment.mesh), (step, batch, scored)
 
   def sft_rollout(self, stage: Stage, step: int, pending):
-    self.await_update(pending)
-    self.report(pending)
+    self.settle(pending)
     batch = next(stage.loader)
     rollout = place(self.experiment.mesh, demonstrated(batch), ("batch", "time"))
     self.counters["update_tokens"] += int(np.sum(batch.action_mask))
@@ -182,6 +181,11 @@ class Run:
       self.metrics.write(step, scalars)
     self.display.update(step, scalars, phases)
 
+  def settle(self, pending) -> None:
+    """Waits for the update of a step, then writes and shows the step."""
+    self.await_update(pending)
+    self.report(pending)
+
   def position(self, stage: Stage) -> dict[str, Any]:
     return dict(loader=stage.loader.get_state(), counters=self.counters)
 
@@ -202,13 +206,11 @@ def train_stage(run: Run, stage: Stage, state, done: int, checkpointer: Checkpoi
     last = step == stage.end
     accuracy = None
     if last or (every and step % every == 0):
-      run.await_update(pending)
-      run.report(pending)
+      run.settle(pending)
       pending = None
       accuracy = run.evaluate(evaluator, state.params, step).accuracy
     if last or run.stop_asked or step % save_every == 0:
-      run.await_update(pending)
-      run.report(pending)
+      run.settle(pending)
       pending = None
       checkpointer.save(step, state, run.position(stage), accuracy)
       run.phases.mark("save")

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 from types import ModuleType
 from typing import Any
 
+import jax
+
 
 def nearest(name: str, known: Iterable[str]) -> str:
   """A hint for an error message: the known name closest to `name`, or nothing."""
@@ -19,6 +21,30 @@ def check_keys(where: str, given: Iterable[str], known: Iterable[str]) -> None:
   for key in given:
     if key not in known:
       raise ValueError(f"{where} has no {key!r}{nearest(key, known)} It has {known}")
+
+
+def check_number(
+  name: str,
+  value: Any,
+  *,
+  minimum: float | None = None,
+  maximum: float | None = None,
+  above: float | None = None,
+  below: float | None = None,
+) -> None:
+  """Raises ValueError when `value` is outside the bounds (`above` and `below` are strict) or is NaN.
+
+  A traced value, as when a sweep maps a builder over numbers, has nothing to check yet and passes.
+  """
+  if isinstance(value, jax.core.Tracer):
+    return
+  rules = [
+    (">=", minimum, lambda b: value >= b), (">", above, lambda b: value > b),
+    ("<=", maximum, lambda b: value <= b), ("<", below, lambda b: value < b),
+  ]  # fmt: skip
+  wanted = [(sign, bound, holds) for sign, bound, holds in rules if bound is not None]
+  if not all(holds(bound) for _, bound, holds in wanted) or value != value:
+    raise ValueError(f"{name} must be {' and '.join(f'{sign} {bound}' for sign, bound, _ in wanted)}, got {value}")
 
 
 def build(room: ModuleType, spec: Mapping[str, Any] | str, **given) -> Any:

@@ -1,0 +1,3 @@
+"""Builders of worlds. Each gives a `World`: a task of several turns as array code."""
+
+__all__: list[str] = []

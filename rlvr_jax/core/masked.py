@@ -1,17 +1,12 @@
 """Masked arithmetic that keeps NaN behind the mask out of values and gradients alike."""
 
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Int, Shaped
 
 
-def masked(values: Float[Array, "*s"], mask: Bool[Array, "*s"], fill: float = 0.0) -> Float[Array, "*s"]:
-  return jnp.where(mask, values, fill)
-
-
-def masked_mean(values: Float[Array, "*s"], mask: Bool[Array, "*s"], axis=None) -> Float[Array, "..."]:
-  """Mean where `mask`; 0 where nothing is kept."""
-  count = jnp.sum(mask, axis=axis, dtype=jnp.float32)
-  return jnp.sum(masked(values, mask), axis=axis) / jnp.maximum(count, 1.0)
+def masked(values: Shaped[Array, "..."], mask: Bool[Array, "..."]) -> Shaped[Array, "..."]:
+  """`values` where `mask`, 0 elsewhere; the mask holds for all trailing axes of `values`."""
+  return jnp.where(mask.reshape(mask.shape + (1,) * (values.ndim - mask.ndim)), values, 0)
 
 
 def positions(valid_mask: Bool[Array, "n t"]) -> Int[Array, "n t"]:

@@ -6,7 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from rlvr_jax.core import PyTree, Rollout, positions, token_statistics
+from rlvr_jax.core import PyTree, Rollout, masked, positions, token_statistics
 from rlvr_jax.sharding import constrain
 from rlvr_jax.train.needs import BEHAVIOUR, Plan
 
@@ -77,5 +77,5 @@ def clean(rollout: Rollout) -> Rollout:
     reward=jnp.where(rows, rollout.reward, 0.0),
     rewards={name: jnp.where(rows, x, 0.0) for name, x in rollout.rewards.items()},
     behaviour_log_probs=None if behaviour is None else jnp.where(mask, behaviour, 0.0),
-    stats={name: jnp.where(mask, x, 0.0) for name, x in rollout.stats.items()},
+    stats={name: masked(x, mask) for name, x in rollout.stats.items()},
   )

@@ -11,11 +11,11 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from rlvr_jax.core import STATISTICS, PyTree, Reducer, Rollout, Stat, Transform
+from rlvr_jax.core import STATISTICS, PyTree, Reducer, Rollout, Stat, Transform, masked
 from rlvr_jax.sharding import constrain
 from rlvr_jax.train.gradient import Objective, Tally, make_gradient, make_loss, sampler_gap
 from rlvr_jax.train.needs import make_plan
-from rlvr_jax.train.score import make_score, make_statistics, make_views
+from rlvr_jax.train.score import clean, make_score, make_statistics, make_views
 from rlvr_jax.train.state import TrainState, constrain_state
 
 _SHUFFLE = 2**32 - 1  # sets the keys of minibatches apart from those of samples, which fold in a step first
@@ -55,19 +55,20 @@ def _credit_metrics(advantages, rollout: Rollout) -> dict[str, Stat]:
 
 
 def _make_assign(credit: Transform | None) -> Callable:
-  """`(state, rollout) -> (advantages, credit state, metrics)`; the one stop_gradient between credit and objective."""
+  """`(state, rollout) -> (rollout, advantages, credit state, metrics)`; the one stop_gradient between credit and
+  objective."""
 
   def assign(state: TrainState, rollout: Rollout):
     if credit is None:
-      return None, state.credit, {}
-    advantages, after = credit.update(rollout.reward, state.credit, rollout)
+      return rollout, None, state.credit, {}
+    advantages, after, rollout = credit.update(rollout.reward, state.credit, rollout)
     if advantages.shape != rollout.tokens.shape:
       raise ValueError(
         f"credit must end in advantages [n t] = {rollout.tokens.shape}, got {advantages.shape}; "
         "its last part is usually spread_over_tokens"
       )
-    advantages = jax.lax.stop_gradient(jnp.where(rollout.loss_mask, advantages, 0.0))
-    return advantages, after, _credit_metrics(advantages, rollout)
+    rollout, advantages = jax.lax.stop_gradient((clean(rollout), masked(advantages, rollout.loss_mask)))
+    return rollout, advantages, after, _credit_metrics(advantages, rollout)
 
   return assign
 
@@ -181,7 +182,7 @@ def make_train_step(
         f"{num_minibatches} * {num_microbatches}, got {rows}"
       )
     rollout = views(state, rollout)
-    advantages, credit_state, metrics = assign(state, rollout)
+    rollout, advantages, credit_state, metrics = assign(state, rollout)
     if once:
       params, opt_state, more = update(state.params, state.opt_state, rollout, advantages)
     else:

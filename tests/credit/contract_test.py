@@ -29,7 +29,7 @@ def make(seed=0):
 def run(spec, rollout):
   part = build(credit, spec)
   rollout = jax.tree.map(jnp.asarray, rollout)
-  out, state = jax.jit(part.update)(rollout.reward, part.init(), rollout)
+  out, state, _ = jax.jit(part.update)(rollout.reward, part.init(), rollout)
   assert jax.tree.structure(state) == jax.tree.structure(part.init())
   assert out.dtype == jnp.float32
   return np.asarray(out)

@@ -45,14 +45,9 @@ def chain_sum(
 
   Raises ValueError for arguments out of range or with fewer than 100 different problems.
   """
-  min_terms = num_terms if min_terms is None else min_terms
-  tk.check_size("num_terms", num_terms, 2)
-  tk.check_size("min_terms", min_terms, 2, num_terms)
-  tk.check_size("num_digits", num_digits, 1, 8)
+  min_terms = tk.check_terms(num_terms, min_terms, num_digits)
   if operators not in ("+", "-", "+-"):
     raise ValueError(f"operators must be '+', '-' or '+-', got {operators!r}")
-  if num_terms * 10**num_digits > 10**tk.MAX_DIGITS:
-    raise ValueError(f"num_terms * 10**num_digits must be at most 10**9, got {num_terms} and {num_digits}")
   tk.check_splits("chain_sum", 10 ** (num_digits * num_terms) * len(operators) ** (num_terms - 1), num_train, num_eval)
 
   symbols, pad_id, stop_id = tk.vocabulary(SYMBOLS)
@@ -77,13 +72,13 @@ def chain_sum(
   def totals(facts: Chain) -> Int[Array, "m"]:
     return jnp.cumsum(jnp.where(facts.minus, -facts.terms, facts.terms))
 
-  def demonstration(facts: Chain):
+  def shown(facts: Chain) -> tk.Piece:
     values, present = totals(facts)[1:], facts.present[1:]
-    if not scratchpad:
-      values, present = values[-1:], present[:1]
-    separators = jnp.full(num_totals, SEPARATOR)
-    shown = tk.number_list(values, separators, present, total_digits, MINUS)
-    return tk.join([shown, tk.literal(stop_id)], max_new_tokens, pad_id)
+    return tk.number_list(values, jnp.full(num_terms - 1, SEPARATOR), present, total_digits, MINUS)
+
+  def demonstration(facts: Chain):
+    answer = tk.number_tokens(totals(facts)[-1], total_digits, MINUS)
+    return tk.join([shown(facts) if scratchpad else answer, tk.literal(stop_id)], max_new_tokens, pad_id)
 
   def verify(facts: Chain, completion: Int[Array, "a"], mask: Bool[Array, "a"]) -> GraphVerdict:
     inside, ended = tk.body(completion, mask, stop_id)
@@ -93,8 +88,7 @@ def chain_sum(
     return GraphVerdict(correct.astype(jnp.float32), parsable, jnp.where(parsable, tk.number_id(value), -1))
 
   def difficulty(facts: Chain):
-    written = tk.number_list(totals(facts)[1:], facts.terms[1:], facts.present[1:], total_digits, MINUS)[1]
-    return (jnp.sum(prompt(facts)[1]) + jnp.sum(written)).astype(jnp.float32)
+    return (jnp.sum(prompt(facts)[1]) + jnp.sum(shown(facts)[1])).astype(jnp.float32)
 
   return GraphTask(
     "chain_sum", symbols, pad_id, stop_id, prompt_tokens, max_new_tokens, num_train, num_eval,

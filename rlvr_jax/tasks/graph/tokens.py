@@ -121,3 +121,14 @@ def check_splits(task: str, num_problems: int, num_train: int, num_eval: int) ->
   check_size("num_eval", num_eval, 1, EVAL_ID)
   if num_problems < MIN_PROBLEMS:
     raise ValueError(f"{task} needs {MIN_PROBLEMS} different problems for two splits, has {num_problems}: widen it")
+
+
+def check_terms(num_terms: int, min_terms: int | None, num_digits: int) -> int:
+  """`min_terms`, which is `num_terms` if None. Raises ValueError for a sum that is too short or beyond `MAX_DIGITS`."""
+  min_terms = num_terms if min_terms is None else min_terms
+  check_size("num_terms", num_terms, 2)
+  check_size("min_terms", min_terms, 2, num_terms)
+  check_size("num_digits", num_digits, 1, MAX_DIGITS - 1)
+  if num_terms * 10**num_digits > 10**MAX_DIGITS:
+    raise ValueError(f"num_terms * 10**num_digits must be at most 10**9, got {num_terms} and {num_digits}")
+  return min_terms

@@ -5,7 +5,16 @@ from rlvr_jax.core.groups import group_count, group_max, group_mean, group_min, 
 from rlvr_jax.core.masked import masked, positions
 from rlvr_jax.core.token_stats import STATISTICS, token_statistics
 from rlvr_jax.core.types import (
-  Divergence, PyTree, Reducer, Rollout, Stat, Term, Transform, View, Weights, make_view,
+  Divergence,
+  PyTree,
+  Reducer,
+  Rollout,
+  Stat,
+  Term,
+  Transform,
+  View,
+  Weights,
+  make_view,
 )  # fmt: skip
 
 __all__ = [

@@ -3,6 +3,7 @@
 from rlvr_jax.train import optimiser as optimisers
 from rlvr_jax.train.checkpoint import Checkpointer, Restored
 from rlvr_jax.train.gradient import Objective
+from rlvr_jax.train.needs import ViewSpec
 from rlvr_jax.train.state import TrainState, constrain_state
 from rlvr_jax.train.step import TrainStep, make_train_step
 
@@ -12,6 +13,7 @@ __all__ = [
   "Restored",
   "TrainState",
   "TrainStep",
+  "ViewSpec",
   "make_train_step",
   "optimisers",
   "constrain_state",

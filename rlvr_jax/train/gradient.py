@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from rlvr_jax.core import PyTree, Reducer, Rollout, Stat, Term
+from rlvr_jax.core import PyTree, Reducer, Rollout, Stat, Term, masked
 from rlvr_jax.train.needs import Plan
-from rlvr_jax.train.score import split
+from rlvr_jax.train.score import aligned_hidden, split
 
 Objective = Sequence[tuple[str, float, Term]]  # (name, weight, term)
 
@@ -46,22 +46,34 @@ def sampler_gap(log_probs: Any, rollout: Rollout) -> Tally:
   return tally({"sampler_mismatch": gap, "sampler_mismatch_max": gap}, rollout.loss_mask)
 
 
-def make_loss(statistics: Callable, objective: Objective, plan: Plan, first_update: bool) -> Callable:
-  """`(params, rollout, advantages, weight) -> (sum, Tally)` of one microbatch; `weight` ["n t"] is the reducer's.
+def make_loss(model: Any, statistics: Callable, objective: Objective, plan: Plan, first_update: bool) -> Callable:
+  """`(params, frozen, rollout, advantages, weight) -> (sum, Tally)` of one microbatch.
 
-  The sum of a term is its `Stat` without its divisor, which `make_gradient` adds.
+  `frozen` are the parameters of the views that divergences read; `weight` ["n t"] is the reducer's. The sum of a term
+  is its `Stat` without its divisor, which `make_gradient` adds.
   """
 
-  def loss(params, rollout: Rollout, advantages, weight):
+  def teachers_of(frozen, rollout: Rollout):
+    out = {}
+    for view in dict.fromkeys(d.view for d in plan.divergences.values()):
+      spec = plan.views[view]
+      teacher = model if spec.model is None else spec.model
+      out[view] = aligned_hidden(teacher, frozen[view], rollout, spec.context), teacher.head(frozen[view])
+    return out
+
+  def loss(params, frozen, rollout: Rollout, advantages, weight):
     mask = rollout.loss_mask
-    current = {name: jnp.where(mask, x, 0.0) for name, x in statistics(params, rollout, plan.current).items()}
+    found = statistics(params, rollout, plan.current, None, teachers_of(frozen, rollout), plan.divergences)
+    found = {name: masked(x, mask) for name, x in found.items()}
+    current = {name: found[name] for name in plan.current}
     old = {f"old.{name}": jax.lax.stop_gradient(current[name]) for name in plan.old_free}
     rollout = rollout.replace(stats=dict(rollout.stats) | old)
-    metrics, total = tally(current, mask), jnp.zeros(())
+    metrics, total = tally({name: x for name, x in current.items() if x.ndim == 2}, mask), jnp.zeros(())
     if first_update and "log_probs" in current:
       metrics |= sampler_gap(current["log_probs"], rollout)
     for name, scale, term in objective:
-      per_token, values = term.loss(current, rollout, advantages)
+      with_teachers = current | {key: found[f"{name}/{key}"] for key in term.divergences}
+      per_token, values = term.loss(with_teachers, rollout, advantages)
       value = jnp.sum(weight * jnp.where(mask, per_token.astype(jnp.float32), 0.0))
       total += scale * value
       metrics |= tally({f"{name}/{key}": x for key, x in values.items()}, mask)
@@ -73,14 +85,14 @@ def make_loss(statistics: Callable, objective: Objective, plan: Plan, first_upda
 
 
 def make_gradient(loss: Callable, objective: Objective, reduce: Reducer, num_microbatches: int) -> Callable:
-  """`(params, rollout, advantages) -> (gradient of the mean in float32, Tally)` of one minibatch."""
+  """`(params, frozen, rollout, advantages) -> (gradient of the mean in float32, Tally)` of one minibatch."""
 
-  def gradient(params: PyTree, rollout: Rollout, advantages):
+  def gradient(params: PyTree, frozen: PyTree, rollout: Rollout, advantages):
     weights = reduce(rollout)
     divisor = jnp.where(weights.total > 0, weights.total, 1.0)
 
     def body(grads, part):
-      new, metrics = jax.grad(loss, has_aux=True)(params, *part)
+      new, metrics = jax.grad(loss, has_aux=True)(params, frozen, *part)
       return jax.tree.map(lambda a, b: a + b.astype(jnp.float32), grads, new), metrics
 
     zeros = jax.tree.map(lambda p: jnp.zeros_like(p, jnp.float32), params)

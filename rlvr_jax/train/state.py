@@ -5,9 +5,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
 from rlvr_jax.core import PyTree
 from rlvr_jax.sharding import constrain, is_axes
+from rlvr_jax.train.needs import Plan
 
 
 @jax.tree_util.register_dataclass
@@ -27,6 +29,28 @@ class TrainState:
 
   def replace(self, **changes) -> "TrainState":
     return dataclasses.replace(self, **changes)
+
+
+def make_anchors(plan: Plan, params: PyTree, given: Mapping[str, PyTree]) -> dict[str, PyTree]:
+  """The parameters of every view that has its own. Raises ValueError where `given` has too few or too many."""
+  anchors = plan.anchors()
+  wanted = {name for name, view in anchors.items() if view.params == "given"}
+  if wanted != set(given):
+    raise ValueError(f"parameters must be given for the views {sorted(wanted)}, got {sorted(given)}")
+  copy = lambda tree: jax.tree.map(jnp.copy, tree)  # the step donates `params`
+  return {name: given[name] if name in given else copy(params) for name in anchors}
+
+
+def follow(plan: Plan, anchors: Mapping[str, PyTree], params: PyTree) -> dict[str, PyTree]:
+  """The anchors after an update: moving averages move, the rest stays."""
+
+  def one(name, view):
+    if view.params != "ema":
+      return anchors[name]
+    mix = lambda a, p: (view.decay * a.astype(jnp.float32) + (1 - view.decay) * p.astype(jnp.float32)).astype(a.dtype)
+    return jax.tree.map(mix, anchors[name], params)
+
+  return {name: one(name, view) for name, view in plan.anchors().items()}
 
 
 def constrain_state(state: TrainState, param_axes: PyTree) -> TrainState:

@@ -4,7 +4,7 @@ Microbatches add sums; the divisor comes from the masks of the whole batch (of t
 and divides once. So the number of microbatches and of devices cannot change what is computed.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -14,15 +14,17 @@ import optax
 from rlvr_jax.core import STATISTICS, PyTree, Reducer, Rollout, Stat, Transform, masked
 from rlvr_jax.sharding import constrain
 from rlvr_jax.train.gradient import Objective, Tally, make_gradient, make_loss, sampler_gap
-from rlvr_jax.train.needs import make_plan
-from rlvr_jax.train.score import clean, make_score, make_statistics, make_views
-from rlvr_jax.train.state import TrainState, constrain_state
+from rlvr_jax.train.needs import ViewSpec, make_plan
+from rlvr_jax.train.score import clean, make_score, make_statistics, make_views, view_params
+from rlvr_jax.train.state import TrainState, constrain_state, follow, make_anchors
 
 _SHUFFLE = 2**32 - 1  # sets the keys of minibatches apart from those of samples, which fold in a step first
 
 
 class TrainStep(NamedTuple):
-  """`init(params, seed) -> TrainState`, and `step(state, rollout) -> (state, metrics)`, which the caller jits.
+  """`init(params, seed, given={}) -> TrainState`; `step(state, rollout) -> (state, metrics)`, which the caller jits.
+
+  `given` maps a view to its parameters, where the views say so.
 
   `score(params, rollout, want)` are the statistics ["n t"] that the step would see for these parameters.
   """
@@ -74,10 +76,10 @@ def _make_assign(credit: Transform | None) -> Callable:
 
 
 def _make_update(gradient: Callable, optimiser: optax.GradientTransformation) -> Callable:
-  """`(params, opt_state, rollout, advantages) -> (params, opt_state, Tally)`: one optimiser update."""
+  """`(params, opt_state, frozen, rollout, advantages) -> (params, opt_state, Tally)`: one optimiser update."""
 
-  def update(params, opt_state, rollout: Rollout, advantages):
-    grads, metrics = gradient(params, rollout, advantages)
+  def update(params, opt_state, frozen, rollout: Rollout, advantages):
+    grads, metrics = gradient(params, frozen, rollout, advantages)
     # Moments and the addition are float32 whatever the dtype of the parameters.
     updates, opt_state = optimiser.update(grads, opt_state, _float32(params))
     params = jax.tree.map(lambda p, u: (p.astype(jnp.float32) + u).astype(p.dtype), params, updates)
@@ -88,16 +90,16 @@ def _make_update(gradient: Callable, optimiser: optax.GradientTransformation) ->
 
 
 def _make_updates(update: Callable, num_minibatches: int, num_epochs: int) -> Callable:
-  """`(state, rollout, advantages) -> (params, opt_state, Tally)`: a scan over the minibatches of all epochs."""
+  """`(state, frozen, rollout, advantages) -> (params, opt_state, Tally)`: a scan over the minibatches of all epochs."""
 
-  def updates(state: TrainState, rollout: Rollout, advantages):
+  def updates(state: TrainState, frozen, rollout: Rollout, advantages):
     rows = rollout.tokens.shape[0]
     key = jax.random.fold_in(jax.random.fold_in(jax.random.key(state.seed), _SHUFFLE), state.step)
     order = jax.vmap(lambda epoch: jax.random.permutation(jax.random.fold_in(key, epoch), rows))(jnp.arange(num_epochs))
 
     def body(carry, index):
       part = jax.tree.map(lambda x: constrain(x[index], ("batch", *(None,) * (x.ndim - 1))), (rollout, advantages))
-      params, opt_state, metrics = update(*carry, *part)
+      params, opt_state, metrics = update(*carry, frozen, *part)
       return (params, opt_state), metrics
 
     index = order.reshape(num_minibatches * num_epochs, rows // num_minibatches)
@@ -135,6 +137,7 @@ def make_train_step(
   chunk_tokens: int | None = None,
   report: Sequence[str] = (),
   supplied: Sequence[str] = (),
+  views: Mapping[str, ViewSpec] = {},
 ) -> TrainStep:
   """Composes a train step out of parts; everything here is fixed when it is built.
 
@@ -149,20 +152,25 @@ def make_train_step(
     chunk_tokens:     tokens at once through the vocabulary head; None: see `token_statistics`.
     report:           statistics to log although nothing needs them, such as "entropy".
     supplied:         names that the caller puts into `rollout.stats`.
+    views:            teachers besides "old" and "reference", by name.
 
   Raises: ValueError, here, for a need that nothing supplies; at the first call, for rows that do not divide.
   """
   _check(objective, num_microbatches=num_microbatches, num_minibatches=num_minibatches, num_epochs=num_epochs)
   once = num_minibatches * num_epochs == 1
-  plan = make_plan(credit, objective, once, report, supplied)
-  statistics = make_statistics(model, temperature, chunk_tokens)
-  score = make_score(statistics, num_microbatches)
-  views, assign = make_views(score, plan, supplied), _make_assign(credit)
-  gradient = make_gradient(make_loss(statistics, objective, plan, once), objective, reduce, num_microbatches)
+  plan = make_plan(credit, objective, once, report, supplied, views, getattr(model, "head_names", ()))
+
+  def score_of(model):
+    return make_score(make_statistics(model, temperature, chunk_tokens), num_microbatches)
+
+  statistics, score = make_statistics(model, temperature, chunk_tokens), score_of(model)
+  experts = {name: score_of(view.model) for name, view in plan.views.items() if view.model is not None}
+  see, assign = make_views(score, experts, plan, supplied), _make_assign(credit)
+  gradient = make_gradient(make_loss(model, statistics, objective, plan, once), objective, reduce, num_microbatches)
   update = _make_update(gradient, optimiser)
   updates = _make_updates(update, num_minibatches, num_epochs)
 
-  def init(params: PyTree, seed: int) -> TrainState:
+  def init(params: PyTree, seed: int, given: Mapping[str, PyTree] = {}) -> TrainState:
     state = TrainState(
       params=params,
       opt_state=optimiser.init(_float32(params)),
@@ -170,7 +178,7 @@ def make_train_step(
       selection={},
       step=jnp.zeros((), jnp.int32),
       seed=jnp.asarray(seed, jnp.uint32),
-      anchors={view: jax.tree.map(jnp.copy, params) for view in plan.anchors},  # the step donates `params`
+      anchors=make_anchors(plan, params, given),
     )
     return constrain_state(state, model.axes())
 
@@ -181,15 +189,19 @@ def make_train_step(
         f"the rows of a rollout must be a multiple of num_minibatches * num_microbatches = "
         f"{num_minibatches} * {num_microbatches}, got {rows}"
       )
-    rollout = views(state, rollout)
+    rollout = see(state, rollout)
+    frozen = {d.view: view_params(state, d.view, plan) for d in plan.divergences.values()}
     rollout, advantages, credit_state, metrics = assign(state, rollout)
     if once:
-      params, opt_state, more = update(state.params, state.opt_state, rollout, advantages)
+      params, opt_state, more = update(state.params, state.opt_state, frozen, rollout, advantages)
     else:
-      params, opt_state, more = updates(state, rollout, advantages)
+      params, opt_state, more = updates(state, frozen, rollout, advantages)
     metrics |= more.stats()
     metrics["num_tokens"] = Stat(jnp.sum(rollout.loss_mask, dtype=jnp.float32), jnp.ones(()))
-    state = state.replace(params=params, opt_state=opt_state, credit=credit_state, step=state.step + 1)
+    anchors = follow(plan, state.anchors, params)
+    state = state.replace(
+      params=params, opt_state=opt_state, credit=credit_state, step=state.step + 1, anchors=anchors
+    )  # fmt: skip
     return constrain_state(state, model.axes()), metrics
 
   return TrainStep(init, step, score, plan.every, credit.min_group_size if credit is not None else 1)

@@ -28,6 +28,17 @@ def wilson_interval(successes: int | float, total: int, level: float = 0.95) -> 
   return Interval(share, float(max(centre - half, 0.0)), float(min(centre + half, 1.0)))
 
 
+def interval_of_equals(value: float, count: int, level: float, bounds: tuple[float, float]) -> Interval:
+  """Interval of a mean of `count` equal values, which resample to themselves: that would be an interval of no width.
+
+  The share of the population that differs is known only to be below h = wilson_interval(0, count).high, and each could
+  be as far off as `bounds` allow: [v - h (v - lowest), v + h (highest - v)].
+  """
+  lowest, highest = bounds
+  h = wilson_interval(0, count, level).high
+  return Interval(value, value - h * (value - lowest), value + h * (highest - value))
+
+
 def bootstrap_interval(
   values: Float[np.ndarray, "p"],
   level: float = 0.95,
@@ -37,9 +48,7 @@ def bootstrap_interval(
 ) -> Interval:
   """Mean of one value per prompt with its bias-corrected and accelerated bootstrap interval, prompts resampled.
 
-  Equal values resample to themselves, which would be an interval of no width. There the share of prompts that differ
-  is known only to be below h = wilson_interval(0, p).high, and each could be as far off as `bounds` allow:
-  [v - h (v - lowest), v + h (highest - v)]. For all right or all wrong this is Wilson's interval.
+  Equal values get `interval_of_equals`; for all right or all wrong that is Wilson's interval.
 
   Source: Efron 1987, doi:10.1080/01621459.1987.10478410, as in `scipy.stats.bootstrap`.
   """
@@ -51,13 +60,47 @@ def bootstrap_interval(
     raise ValueError(f"bootstrap_interval: values must lie in {bounds}, got {values.min()} to {values.max()}")
   mean = float(values.mean())
   if np.ptp(values) == 0:
-    h = wilson_interval(0, len(values), level).high
-    return Interval(mean, mean - h * (mean - lowest), mean + h * (highest - mean))
+    return interval_of_equals(mean, len(values), level, bounds)
   found = stats.bootstrap(
     (values,), np.mean, n_resamples=num_resamples, batch=BATCH, confidence_level=level, method="BCa", axis=-1,
     random_state=np.random.default_rng(seed),
   ).confidence_interval  # fmt: skip
   return Interval(mean, float(found.low), float(found.high))
+
+
+def ratio_interval(
+  total: Float[np.ndarray, "p"],
+  weight: Float[np.ndarray, "p"],
+  level: float = 0.95,
+  seed: int = 0,
+  num_resamples: int = 5000,
+  bounds: tuple[float, float] = (0.0, 1.0),
+) -> Interval:
+  """Mean over rows, sum(total) / sum(weight), with its bootstrap interval over prompts: the rows of one go together.
+
+  Args:
+    total:  sum over the rows of each prompt.
+    weight: its number of rows; prompts with none are left out.
+    bounds: what a row can be. Prompts with equal means get `interval_of_equals`.
+  """
+  total, weight = np.asarray(total, np.float64), np.asarray(weight, np.float64)
+  if total.ndim != 1 or total.shape != weight.shape or not np.isfinite(total + weight).all() or not weight.sum() > 0:
+    raise ValueError(f"ratio_interval needs one finite total and weight per prompt, some > 0: got {total}, {weight}")
+  total, weight = total[weight > 0], weight[weight > 0]
+  lowest, highest = bounds
+  means = total / weight
+  slack = 1e-9 * max(abs(lowest), abs(highest))  # rows were added up
+  if means.min() < lowest - slack or means.max() > highest + slack:
+    raise ValueError(f"ratio_interval: means must lie in {bounds}, got {means.min()} to {means.max()}")
+  value = float(np.clip(total.sum() / weight.sum(), lowest, highest))
+  if np.ptp(means) <= slack:
+    return interval_of_equals(value, len(means), level, bounds)
+  found = stats.bootstrap(
+    (total, weight), lambda a, b, axis: a.sum(axis) / b.sum(axis), paired=True, vectorized=True, axis=-1,
+    n_resamples=num_resamples, batch=BATCH, confidence_level=level, method="BCa",
+    random_state=np.random.default_rng(seed),
+  ).confidence_interval  # fmt: skip
+  return Interval(value, float(found.low), float(found.high))
 
 
 def paired_bootstrap(

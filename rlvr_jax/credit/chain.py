@@ -4,16 +4,35 @@ from collections.abc import Callable, Sequence
 
 from rlvr_jax.core import Transform
 
+_SHAPES = {
+  "n": (1, "a number per row [n]", "it stands before spread_over_tokens or token_rewards"),
+  "n t": (2, "a number per token [n t]", "spread_over_tokens or token_rewards stands before it"),
+}
+
 
 def stateless(
-  update: Callable, needs: Sequence[str] = (), min_group_size: int = 1, provides: Sequence[str] = ()
+  update: Callable,
+  needs: Sequence[str] = (),
+  min_group_size: int = 1,
+  provides: Sequence[str] = (),
+  takes: str | None = None,
 ) -> Transform:
   """The transform of a function `(credit, rollout) -> credit` that carries nothing from step to step.
 
   A function that also changes the rollout answers `(credit, rollout)`.
+
+  Args:
+    takes: "n" or "n t", the only shape of credit the function is written for; None: it is written for both.
+
+  Raises ValueError, when traced, for credit of another shape, naming the builder in which `update` is defined.
   """
+  name = update.__qualname__.split(".")[0]
 
   def whole(credit, state, rollout):
+    if takes is not None:
+      rank, wanted, place = _SHAPES[takes]
+      if credit.ndim != rank:
+        raise ValueError(f"{name} works on {wanted}, got credit of shape {credit.shape}; {place}")
     out = update(credit, rollout)
     credit, rollout = out if isinstance(out, tuple) else (out, rollout)
     return credit, state, rollout

@@ -21,4 +21,4 @@ def leave_one_out() -> Transform:
     differ = group_max(reward, rollout) > group_min(reward, rollout)  # false for a lone row too
     return jnp.where(rollout.row_mask & differ, reward - baseline, 0.0)
 
-  return stateless(update, min_group_size=2)
+  return stateless(update, min_group_size=2, takes="n")

@@ -1,8 +1,9 @@
 """From a spec, which is a name and its kwargs, to the object it names. A room's `__all__` is the only registry."""
 
 import difflib
+import importlib
 import inspect
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import ModuleType
 from typing import Any
 
@@ -47,12 +48,27 @@ def check_number(
     raise ValueError(f"{name} must be {' and '.join(f'{sign} {bound}' for sign, bound, _ in wanted)}, got {value}")
 
 
+def _find(room: ModuleType, name: str) -> Callable:
+  if ":" not in name:
+    if name not in room.__all__:
+      raise ValueError(f"{room.__name__} has no {name!r}{nearest(name, room.__all__)} It has {sorted(room.__all__)}")
+    return getattr(room, name)
+  path, _, attribute = name.rpartition(":")
+  try:
+    module = importlib.import_module(path)
+  except ImportError as error:
+    raise ValueError(f"a builder of your own is named 'package.module:builder', got {name!r}: {error}") from error
+  if not callable(builder := getattr(module, attribute, None)):
+    raise ValueError(f"module {path!r} has no builder {attribute!r}{nearest(attribute, dir(module))}")
+  return builder
+
+
 def build(room: ModuleType, spec: Mapping[str, Any] | str, **given) -> Any:
   """`getattr(room, spec["name"])(**rest)`, with unknown names and unknown, missing or doubled keys named in the error.
 
   Args:
     room:  a module whose `__all__` lists its builders.
-    spec:  a mapping with a `name`, or just the name.
+    spec:  a mapping with a `name`, or just the name. A name `package.module:builder` is a builder of your own.
     given: kwargs that the caller supplies (a tokenizer, a model); only those the builder asks for are passed.
   """
   spec = dict(name=spec) if isinstance(spec, str) else dict(spec)
@@ -60,9 +76,7 @@ def build(room: ModuleType, spec: Mapping[str, Any] | str, **given) -> Any:
   if "name" not in spec:
     raise ValueError(f"a spec for {label} needs a 'name', got keys {sorted(spec)}")
   name = spec.pop("name")
-  if name not in room.__all__:
-    raise ValueError(f"{label} has no {name!r}{nearest(name, room.__all__)} It has {sorted(room.__all__)}")
-  builder = getattr(room, name)
+  builder = _find(room, name)
   parameters = inspect.signature(builder).parameters
   takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
   named = [k for k, p in parameters.items() if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]

@@ -65,7 +65,13 @@ def uniforms_at(keys: Array, column: Int[Array, ""]) -> Float[Array, "n 2"]:
 
 
 def make_decode(
-  model: Any, stop_ids: tuple[int, ...], group_size: int, max_new_tokens: int, filters: Filters, with_entropy: bool
+  model: Any,
+  stop_ids: tuple[int, ...],
+  group_size: int,
+  max_new_tokens: int,
+  filters: Filters,
+  with_entropy: bool,
+  early_exit: bool = True,
 ) -> Callable[..., Completions]:
   """`decode(params, tokens["p l"], valid_mask["p l"], keys["n"]) -> Completions` for left-padded prompts."""
 
@@ -113,6 +119,9 @@ def make_decode(
       return _Loop(loop.column + 1, last, cache, out)
 
     last, out = draw_column(params, hidden, keys, jnp.int32(0), out)
-    return jax.lax.while_loop(unfinished, advance, _Loop(jnp.int32(1), last, cache, out)).out
+    loop = _Loop(jnp.int32(1), last, cache, out)
+    if early_exit:
+      return jax.lax.while_loop(unfinished, advance, loop).out
+    return jax.lax.fori_loop(1, max_new_tokens, lambda _, loop: advance(loop), loop).out
 
   return decode

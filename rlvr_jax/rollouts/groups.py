@@ -64,6 +64,7 @@ def groups(
   top_p: float | None = None,
   min_p: float | None = None,
   entropy: bool = False,
+  early_exit: bool = True,
 ) -> Sampler:
   """`sample(params, prompts, key, step) -> Rollout` of p * group_size rows, prompt-major; pure, for the caller to jit.
 
@@ -84,13 +85,15 @@ def groups(
     top_p:       of these, the likeliest whose mass reaches it.
     min_p:       of these, those at least min_p times as likely as the likeliest.
     entropy:     adds stats["behaviour.entropy"], of the distribution drawn from, in nats.
+    early_exit:  stops once every row has; changes no number. False under `vmap`, where a loop of unknown length would
+                 copy its whole carry at every step.
 
   Raises: ValueError for a setting out of range, and when traced for ids or a top_k beyond the vocabulary.
   """
   stop_ids = tuple(int(i) for i in stop_ids)
   _check_sizes(stop_ids, pad_id, group_size, max_new_tokens)
   filters = check_filters(Filters(temperature, top_k, top_p, min_p))
-  decode = make_decode(model, stop_ids, group_size, max_new_tokens, filters, entropy)
+  decode = make_decode(model, stop_ids, group_size, max_new_tokens, filters, entropy, early_exit)
 
   def sample(params, prompts, key, step):
     _check_prompts(prompts)

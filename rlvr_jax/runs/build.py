@@ -7,20 +7,20 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
-import rlvr_jax.credit as credit_room
-import rlvr_jax.objectives as objectives_room
 import rlvr_jax.rollouts as rollouts_room
 import rlvr_jax.tasks.templates as templates_room
 import rlvr_jax.tasks.text as tasks_room
 from rlvr_jax.core import build
-from rlvr_jax.models import Decoder
+from rlvr_jax.models import Decoder, WithHeads
 from rlvr_jax.models.load import LoadedModel, load_model
-from rlvr_jax.objectives import reducers as reducers_room
 from rlvr_jax.rewards.specs import check_specs, weights_of
+from rlvr_jax.runs.method import check_rows, check_sampling_matches, make_method, with_heads
 from rlvr_jax.runs.settings import SECTIONS, plain, resolve_stages, section
 from rlvr_jax.sharding import make_mesh, place
 from rlvr_jax.tasks import EvalBatches, PromptLoader, TextTask, demonstration_batches, eval_batches, prompt_loader
-from rlvr_jax.train import TrainStep, make_train_step, optimisers
+from rlvr_jax.train import TrainStep
+
+HEAD_KEY = 0x48454144  # folded into the run key for the initial weights of heads
 
 
 class Stage(NamedTuple):
@@ -44,7 +44,7 @@ class Stage(NamedTuple):
 class Experiment(NamedTuple):
   config: Mapping[str, Any]
   mesh: Mesh
-  model: Decoder
+  model: Decoder | WithHeads
   loaded: LoadedModel
   template: Callable
   stages: tuple[Stage, ...]
@@ -52,43 +52,9 @@ class Experiment(NamedTuple):
   seed: int
 
 
-def _credit(specs, group_size: int):
-  """The chain, and the error that names which part a group is too small for."""
-  parts = []
-  for i, spec in enumerate(specs):
-    part = build(credit_room, spec)
-    if group_size < part.min_group_size:
-      raise ValueError(
-        f"config.credit[{i}], {spec['name']!r}, needs rollout.group_size >= {part.min_group_size}, got {group_size}"
-      )
-    parts.append((spec.get("label", spec["name"]), part))
-  return credit_room.chain(*parts)
-
-
-def _objective(specs):
-  terms = []
-  for spec in specs:
-    spec = dict(spec)
-    weight, label = float(spec.pop("weight", 1.0)), spec.pop("label", spec["name"])
-    terms.append((label, weight, build(objectives_room, spec)))
-  return tuple(terms)
-
-
-def make_sampler(model: Decoder, loaded: LoadedModel, spec: Mapping[str, Any]):
+def make_sampler(model: Decoder | WithHeads, loaded: LoadedModel, spec: Mapping[str, Any]):
   generation = loaded.generation
   return build(rollouts_room, spec, model=model, stop_ids=generation.stop_ids, pad_id=generation.pad_id)
-
-
-def _check_sampling_matches(rollout: Mapping[str, Any]) -> None:
-  """A filtered sampler draws from a distribution that the trainer's log-probs do not describe ."""
-  for name in ("top_k", "top_p", "min_p"):
-    if rollout.get(name):
-      raise ValueError(
-        f"config.rollout.{name} must be None for training, got {rollout[name]}: the trainer's log-probs are not "
-        f"filtered; config.eval.rollout may set it"
-      )
-  if rollout.get("temperature", 1.0) <= 0:
-    raise ValueError(f"config.rollout.temperature must be > 0 for training, got {rollout['temperature']}")
 
 
 def _loader(kind, task, template, prompts, loaded, seed, max_new_tokens) -> PromptLoader:
@@ -121,15 +87,6 @@ def _held_out(task: TextTask, template, settings, loaded) -> EvalBatches:
   )  # fmt: skip
 
 
-def _check_rows(kind: str, per_step: int, rollout: Mapping[str, Any], train) -> None:
-  rows = per_step * (rollout["group_size"] if kind == "rl" else 1)
-  if rows % (train.num_minibatches * train.num_microbatches):
-    raise ValueError(
-      f"a batch of {rows} rows is no multiple of config.train.num_minibatches * num_microbatches = "
-      f"{train.num_minibatches} * {train.num_microbatches}"
-    )
-
-
 def _stage(index, config, start, model, loaded, template, seed) -> Stage:
   kind = config.get("kind", "rl")
   settings = {name: section(name, config.get(name, {})) for name in SECTIONS}
@@ -137,30 +94,16 @@ def _stage(index, config, start, model, loaded, template, seed) -> Stage:
   rollout = dict(config["rollout"])
   task = build(tasks_room, config["task"])
   loader = _loader(kind, task, template, prompts, loaded, seed + index, rollout["max_new_tokens"])
-  _check_rows(kind, prompts.per_step, rollout, train)
+  check_rows(kind, prompts.per_step, rollout, train)
   sample = None
   if kind == "rl":
-    _check_sampling_matches(rollout)
+    check_sampling_matches(rollout)
     sample = jax.jit(make_sampler(model, loaded, rollout))
   weights = weights_of(check_specs(config["rewards"]))
   metric = settings["eval"].metric or next(iter(weights))
   if metric not in weights:
     raise ValueError(f"config.eval.metric = {metric!r} is not a reward component; there are {sorted(weights)}")
-  total = dict(total_steps=train.num_steps * train.num_minibatches * train.num_epochs)
-  chunk = {} if train.chunk_tokens is None else dict(chunk_tokens=train.chunk_tokens)
-  train_step = make_train_step(
-    model,
-    build(optimisers, config["optimiser"], **total),
-    _credit(config["credit"], rollout["group_size"]) if kind == "rl" else None,
-    _objective(config["objective"]),
-    build(reducers_room, config["reduce"]),
-    temperature=rollout.get("temperature", 1.0) if kind == "rl" else 1.0,
-    num_microbatches=train.num_microbatches,
-    num_minibatches=train.num_minibatches,
-    num_epochs=train.num_epochs,
-    report=("entropy",) if train.report_entropy else (),
-    **chunk,
-  )
+  train_step = make_method(config, settings, model)
   return Stage(
     kind=kind,
     config=config,
@@ -199,7 +142,9 @@ def build_experiment(config: Mapping[str, Any]) -> Experiment:
   template = build(templates_room, top.get("template", dict(name="plain")))
   m = settings["model"]
   loaded = load_model(m.source, key=jax.random.key(seed), param_dtype=m.param_dtype)
-  model = Decoder(loaded.config, dtype=m.dtype, param_dtype=m.param_dtype, remat=m.remat)
+  model = with_heads(Decoder(loaded.config, dtype=m.dtype, param_dtype=m.param_dtype, remat=m.remat), top.get("critic"))
+  if isinstance(model, WithHeads):
+    loaded = loaded._replace(params=model.wrap(loaded.params, jax.random.fold_in(jax.random.key(seed), HEAD_KEY)))
   mesh = _mesh(settings["mesh"])
   stages, start = [], 0
   for i, stage_config in enumerate(stage_configs):

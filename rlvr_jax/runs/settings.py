@@ -13,6 +13,7 @@ class Model:
   dtype: str = "float32"  # of the computation; parameters stay in param_dtype
   param_dtype: str = "float32"
   remat: str = "none"
+  sizes: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # of "tiny": width, num_layers, num_heads, ...
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,10 +79,17 @@ class Mesh:
 SECTIONS = dict(
   model=Model, prompts=Prompts, train=Train, eval=Eval, checkpoint=Checkpoint, verify=Verify, log=Log, mesh=Mesh
 )  # fmt: skip
-PARTS = ("task", "template", "rollout", "rewards", "credit", "objective", "reduce", "optimiser")
+PARTS = (
+  "task", "template", "rollout", "rewards", "credit", "objective", "reduce", "optimiser", "selection", "refill",
+  "views", "critic",
+)  # fmt: skip
 TOP = ("seed", "stages", *SECTIONS, *PARTS)
-PER_STAGE = ("prompts", "train", "rollout", "rewards", "credit", "objective", "reduce", "optimiser", "task")
-STAGE_KINDS = ("rl", "sft")
+PER_STAGE = (
+  "prompts", "train", "rollout", "rewards", "credit", "objective", "reduce", "optimiser", "task", "selection", "refill",
+  "views",
+)  # fmt: skip
+STAGE_KINDS = ("rl", "sft", "distill")
+STAGE_KEYS = ("kind", "stop", "save_as", "restart")  # of a stage alone
 
 
 def plain(value: Any) -> Any:
@@ -118,7 +126,7 @@ def resolve_stages(config: Mapping[str, Any]) -> list[dict[str, Any]]:
   stages = []
   for i, stage in enumerate(config.get("stages") or [dict(kind="rl")]):
     where = f"config.stages[{i}]"
-    check_keys(where, stage, ("kind", *PER_STAGE))
+    check_keys(where, stage, (*STAGE_KEYS, *PER_STAGE))
     kind = stage.get("kind")
     if kind not in STAGE_KINDS:
       raise ValueError(f"{where}.kind must be one of {STAGE_KINDS}, got {kind!r}")

@@ -168,6 +168,10 @@ class Checkpointer:
     leaves = [_typed(saved[name], leaf) for name, leaf in wanted.items()]
     return Restored(step, jax.tree.unflatten(jax.tree.structure(template), leaves), host["position"])
 
+  def position(self, step: int) -> dict[str, Any]:
+    """The host's position at a saved step, without its arrays."""
+    return self._read_host(step)["position"]
+
   def check_compatible(
     self,
     config: Mapping[str, Any],

@@ -34,6 +34,7 @@ class TrainStep(NamedTuple):
   score: Callable[..., dict[str, Any]]
   needs: tuple[str, ...]
   min_group_size: int
+  num_passes: int  # forward passes over the rollout besides those of the update: views that are scored or diverged from
 
 
 def _float32(tree: PyTree) -> PyTree:
@@ -204,4 +205,6 @@ def make_train_step(
     )  # fmt: skip
     return constrain_state(state, model.axes()), metrics
 
-  return TrainStep(init, step, score, plan.every, credit.min_group_size if credit is not None else 1)
+  teachers = {d.view for d in plan.divergences.values()}
+  num_passes = len(plan.before) + len(teachers) * num_epochs
+  return TrainStep(init, step, score, plan.every, credit.min_group_size if credit is not None else 1, num_passes)

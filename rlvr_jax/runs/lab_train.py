@@ -1,0 +1,228 @@
+"""Runs a laboratory experiment to its end: scans, evaluations, stop rules, checkpoints, metrics."""
+
+import contextlib
+import json
+from collections.abc import Callable, Mapping, MutableMapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from rlvr_jax.core import check_keys, check_number
+from rlvr_jax.runs.lab_run import SPENT, LabResult, LabRun, Lanes, Point
+from rlvr_jax.runs.writers import MetricWriter, write_json_atomic
+from rlvr_jax.train import Checkpointer
+
+FREE = ("log", "verify", "checkpoint")  # config keys that change no number of a run
+
+
+def check_stop(stop: Mapping[str, Any] | None) -> dict[str, Any] | None:
+  """config.stages[i].stop = dict(patience=..., min_delta=0.0), counted in evaluations of the held-out accuracy."""
+  if not stop:
+    return None
+  check_keys("config.stages: stop", stop, ("patience", "min_delta"))
+  check_number("config.stages: stop.patience", stop.get("patience", 0), minimum=1)
+  return dict(patience=int(stop["patience"]), min_delta=float(stop.get("min_delta", 0.0)))
+
+
+def stalled(accuracy: list[np.ndarray], patience: int, min_delta: float) -> np.ndarray:
+  """Bool["s"]: lanes whose last `patience` evaluations are no better than the best before them by `min_delta`."""
+  curve = np.stack(accuracy)
+  if len(curve) <= patience:
+    return np.zeros(curve.shape[1], bool)
+  return curve[-patience:].max(axis=0) <= curve[:-patience].max(axis=0) + min_delta
+
+
+class Progress:
+  """Where a run stands: what a checkpoint holds besides the lanes."""
+
+  def __init__(self):
+    self.stage, self.done, self.iteration = 0, 0, 0  # of the run; iterations done in this stage, and in all
+    self.points: list[Point] = []
+
+  def to_json(self) -> dict[str, Any]:
+    lists = lambda spent: {name: x.tolist() for name, x in spent.items()}
+    points = [p._asdict() | dict(accuracy=p.accuracy.tolist(), spent=lists(p.spent)) for p in self.points]
+    return dict(stage=self.stage, done=self.done, iteration=self.iteration, points=points)
+
+  @classmethod
+  def from_json(cls, values: Mapping[str, Any]) -> "Progress":
+    progress = cls()
+    progress.stage, progress.done, progress.iteration = values["stage"], values["done"], values["iteration"]
+    for p in values["points"]:
+      spent = {name: np.asarray(p["spent"][name]) for name in SPENT}
+      progress.points.append(Point(p["iteration"], p["stage"], np.asarray(p["accuracy"]), spent))
+    return progress
+
+
+def prefix_key(run: LabRun, stages: int) -> str:
+  """What decides the lanes after the first `stages` stages: two runs with one key may share them."""
+  shared = {name: run.config.get(name) for name in ("task", "model", "critic")}
+  configs = [{k: v for k, v in c.items() if k not in FREE} for c in run.stage_configs[:stages]]
+  for config in configs:
+    if config.get("kind") == "sft":  # a supervised stage reads none of these
+      for name in ("rollout", "rewards", "credit", "selection", "refill", "views", "eval", "seed"):
+        config.pop(name, None)
+  values = {path: np.asarray(v).tolist() for path, v in run.values.items()}
+  return json.dumps([shared, configs, np.asarray(run.seeds).tolist(), values, run.budget], sort_keys=True)
+
+
+class Host:
+  """The host's side of a run: what it writes, shows and saves."""
+
+  def __init__(self, run: LabRun, workdir: Path | None, stack: contextlib.ExitStack, on_progress, allow_changes: bool):
+    self.run, self.workdir, self.on_progress = run, workdir, on_progress
+    self.metrics = self.checkpointer = None
+    if workdir is None:
+      return
+    workdir.mkdir(parents=True, exist_ok=True)
+    identity = dict(
+      config=run.config, seeds=np.asarray(run.seeds).tolist(), budget=run.budget,
+      values={path: np.asarray(v).tolist() for path, v in run.values.items()},
+    )  # fmt: skip
+    self.checkpointer = stack.enter_context(
+      contextlib.closing(
+        Checkpointer(workdir / "checkpoints", keep_last=1, keep_best=False, config=identity, data_fingerprint="graph")
+      )
+    )
+    free = tuple(f"config.{name}" for name in FREE)
+    self.checkpointer.check_compatible(identity, "graph", allow_changes=allow_changes, free=free)
+    write_json_atomic(workdir / "config.json", run.config)
+
+  def open_metrics(self, stack: contextlib.ExitStack, iteration: int) -> None:
+    if self.workdir is not None:
+      self.metrics = stack.enter_context(contextlib.closing(MetricWriter(self.workdir, resume_step=iteration)))
+
+  def write(self, first: int, metrics: Mapping[str, Any], secs: float) -> dict[str, float]:
+    """One row per iteration, the mean over lanes that moved. Returns the last row."""
+    arrays = {name: np.asarray(x) for name, x in jax.device_get(dict(metrics)).items()}
+    length = next(iter(arrays.values())).shape[1]
+    row: dict[str, float] = {}
+    for i in range(length):
+      moved = {name: x[:, i][~np.isnan(x[:, i])] for name, x in arrays.items()}
+      row = {name: float(x.mean()) for name, x in moved.items() if x.size}
+      row["time/secs"] = secs / length
+      if self.metrics is not None and row:
+        self.metrics.write(first + i, row)
+    return row
+
+  def write_point(self, point: Point) -> None:
+    if self.metrics is None:
+      return
+    mean, n = float(point.accuracy.mean()), len(point.accuracy)
+    half = 1.96 * float(point.accuracy.std(ddof=1)) / n**0.5 if n > 1 else 0.0
+    row = {"eval/accuracy": mean} | {f"budget/{name}_sum": float(x.mean()) for name, x in point.spent.items()}
+    if n > 1:
+      row |= {"eval/accuracy_low": mean - half, "eval/accuracy_high": mean + half}
+    self.metrics.write(point.iteration, row)
+
+
+def run_lab(
+  run: LabRun,
+  workdir: str | Path | None = None,
+  *,
+  warm: MutableMapping[str, Lanes] | None = None,
+  on_progress: Callable[[int, int, Mapping[str, float]], None] = lambda done, total, row: None,
+  allow_changes: bool = False,
+) -> LabResult:
+  """All stages of a run, going on from the newest checkpoint in `workdir` where there is one.
+
+  Args:
+    warm:        lanes after earlier stages, by `prefix_key`: runs that begin alike compute their beginning once.
+    on_progress: told (iterations done, of how many, last row of metrics) after every scan.
+  """
+  with contextlib.ExitStack() as stack:
+    host = Host(run, None if workdir is None else Path(workdir), stack, on_progress, allow_changes)
+    progress, lanes = _resume(run, host, warm)
+    host.open_metrics(stack, progress.iteration)
+    while progress.stage < len(run.stages):
+      lanes = _run_stage(run, host, progress, lanes)
+      last = progress.stage == len(run.stages) - 1
+      if not last:
+        if warm is not None:
+          warm[prefix_key(run, progress.stage + 1)] = lanes
+        lanes = run.enter(progress.stage + 1, lanes)
+        progress.done = 0
+      progress.stage += 1
+    if host.checkpointer is not None:
+      host.checkpointer.wait()
+    final = jax.device_get(run.evaluate(lanes.state.params))
+    seeds, values = np.asarray(run.seeds), {path: np.asarray(v) for path, v in run.values.items()}
+    return LabResult(
+      seeds, values, tuple(progress.points), final, lanes.state.params, run.compile_secs, run.run_secs
+    )  # fmt: skip
+
+
+def _resume(run: LabRun, host: Host, warm) -> tuple[Progress, Lanes]:
+  progress = Progress()
+  step = host.checkpointer.latest() if host.checkpointer is not None else None
+  if step is not None:
+    return _restore(run, host, step, run.start())
+  for count in range(len(run.stages) - 1, 0, -1):
+    found = (warm or {}).get(prefix_key(run, count))
+    if found is not None:
+      progress.stage = count
+      progress.iteration = int(np.max(found.state.step))
+      return progress, run.enter(count, found)
+  return progress, run.start()
+
+
+def _restore(run: LabRun, host: Host, step: int, lanes: Lanes) -> tuple[Progress, Lanes]:
+  position = host.checkpointer.position(step)
+  progress = Progress.from_json(position)
+  for index in range(progress.stage):
+    lanes = _saving(run, index, lanes)
+    lanes = run.enter(index + 1, lanes)
+  return progress, host.checkpointer.restore(lanes, step).state
+
+
+def _saving(run: LabRun, index: int, lanes: Lanes) -> Lanes:
+  name = run.stage_configs[index].get("save_as")
+  if not name:
+    return lanes
+  return lanes._replace(saved=dict(lanes.saved) | {name: jax.tree.map(jnp.copy, lanes.state.params)})
+
+
+def _run_stage(run: LabRun, host: Host, progress: Progress, lanes: Lanes) -> Lanes:
+  """From where the stage stands to its end: its number of steps, its stop rule, or the budget of every lane."""
+  stage, index = run.stages[progress.stage], progress.stage
+  total, every = stage.settings["train"].num_steps, stage.settings["eval"].every
+  stop, save_every = check_stop(run.stage_configs[index].get("stop")), stage.settings["checkpoint"].every
+  whole = sum(s.settings["train"].num_steps for s in run.stages)
+  if progress.done == 0:
+    _look(run, host, progress, lanes)
+  while progress.done < total:
+    length = min(every or total, total - progress.done)
+    before = run.run_secs
+    lanes, metrics = run.chunk(index, lanes, length)
+    row = host.write(progress.iteration + 1, metrics, run.run_secs - before)
+    progress.done += length
+    progress.iteration += length
+    point = _look(run, host, progress, lanes)
+    if stop:
+      mine = [p.accuracy for p in progress.points if p.stage == index]
+      lanes = lanes._replace(stopped=lanes.stopped | jnp.asarray(stalled(mine, **stop)))
+    host.on_progress(progress.iteration, whole, row | {"accuracy": float(point.accuracy.mean())})
+    finished = bool((np.asarray(lanes.stopped) | run.over(lanes)).all())
+    if host.checkpointer is not None and (finished or progress.done >= total or progress.done % save_every == 0):
+      host.checkpointer.save(progress.iteration, lanes, progress.to_json())
+    if finished:
+      break
+  return _saving(run, index, lanes)
+
+
+def _look(run: LabRun, host: Host, progress: Progress, lanes: Lanes) -> Point:
+  """An evaluation of every lane, once per iteration."""
+  if progress.points and (progress.points[-1].iteration, progress.points[-1].stage) == (
+    progress.iteration,
+    progress.stage,
+  ):
+    return progress.points[-1]
+  correct = np.asarray(run.evaluate(lanes.state.params).correct)
+  spent = {name: np.asarray(lanes.spent[name]) for name in SPENT}
+  point = Point(progress.iteration, progress.stage, correct.mean(axis=(1, 2)), spent)
+  progress.points.append(point)
+  host.write_point(point)
+  return point

@@ -2,12 +2,21 @@
 
 from collections.abc import Callable, Sequence
 
+from jaxtyping import Array
+
 from rlvr_jax.core import Transform
 
 _SHAPES = {
   "n": (1, "a number per row [n]", "it stands before spread_over_tokens or token_rewards"),
   "n t": (2, "a number per token [n t]", "spread_over_tokens or token_rewards stands before it"),
 }
+
+
+def check_shape(name: str, credit: Array, takes: str) -> None:
+  """Raises ValueError when the credit that reaches `name` has not the shape `takes`, "n" or "n t"."""
+  rank, wanted, place = _SHAPES[takes]
+  if credit.ndim != rank:
+    raise ValueError(f"{name} works on {wanted}, got credit of shape {credit.shape}; {place}")
 
 
 def stateless(
@@ -30,9 +39,7 @@ def stateless(
 
   def whole(credit, state, rollout):
     if takes is not None:
-      rank, wanted, place = _SHAPES[takes]
-      if credit.ndim != rank:
-        raise ValueError(f"{name} works on {wanted}, got credit of shape {credit.shape}; {place}")
+      check_shape(name, credit, takes)
     out = update(credit, rollout)
     credit, rollout = out if isinstance(out, tuple) else (out, rollout)
     return credit, state, rollout

@@ -20,14 +20,17 @@ from rlvr_jax.credit.chain import stateless
 
 
 def discounted(
-  reward: Float[Array, "t"], keep: Bool[Array, "t"], gamma: Float[Array, ""], carry: bool = True
+  reward: Float[Array, "t"], keep: Bool[Array, "t"], gamma: Float[Array, ""], carry: bool = True, own: bool = True
 ) -> Float[Array, "t"]:
-  """The recursion for one row; 0 where not `keep`, and what stands there is not read."""
+  """The recursion for one row; 0 where not `keep`, and what stands there is not read.
+
+  own=False answers A_{t'}, the return from the next kept token on, for t.
+  """
 
   def back(future, step):
     reward_t, keep_t = step
     now = jnp.where(keep_t, reward_t + gamma * future, future if carry else 0.0)
-    return now, jnp.where(keep_t, now, 0.0)
+    return now, jnp.where(keep_t, now if own else future, 0.0)
 
   return jax.lax.scan(back, jnp.zeros(()), (jnp.where(keep, reward, 0.0), keep), reverse=True)[1]
 

@@ -15,6 +15,8 @@ rewards is shifted like the rest. What is not counted gets 0 and is not read.
 Ref: Hu et al., REINFORCE++, arXiv:2501.03262, sec. 3; Huang et al., The N+ Implementation Details, arXiv:2403.17031.
 """
 
+from collections.abc import Callable
+
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -31,12 +33,23 @@ def batch_weights(credit: Float[Array, "*nt"], rollout: Rollout, over: str) -> F
   return mask / (1.0 if over == "tokens" else jnp.maximum(length, 1.0)[:, None])
 
 
-def standardise(values, weight, denominator, ddof: int, shift: bool = True):
-  """(values - mean) / denominator(variance) where weight > 0; exactly 0 where all values are equal."""
+def standardise(
+  values: Float[Array, "*nt"],
+  weight: Float[Array, "*nt"],
+  denominator: Callable[[Array], Array],
+  ddof: int,
+  shift: bool = True,
+  mean: float | None = None,
+) -> Float[Array, "*nt"]:
+  """(values - mean) / denominator(variance) where weight > 0; exactly 0 where all values are equal.
+
+  Args: denominator: variance -> what to divide by; shift=False adds the mean again; mean: if it is known beforehand.
+  """
   counts = weight > 0
   values = jnp.where(counts, values, 0.0)
   total = jnp.sum(weight)
-  mean = jnp.sum(weight * values) / jnp.where(total > 0, total, 1.0)
+  if mean is None:
+    mean = jnp.sum(weight * values) / jnp.where(total > 0, total, 1.0)
   deviation = jnp.where(counts, values - mean, 0.0)
   divisor = total - ddof
   variance = jnp.sum(weight * deviation**2) / jnp.where(divisor > 0, divisor, 1.0)

@@ -20,15 +20,18 @@ def main(argv):
   if len(argv) > 1:
     raise app.UsageError(f"unexpected arguments {argv[1:]}")
   logging.set_verbosity(logging.WARNING)  # orbax tells every file it writes
-  from rlvr_jax.runs import Stopped, describe, train
+  from rlvr_jax.runs import Stopped, describe, describe_lab, is_graph_task, train, train_lab
 
+  config = CONFIG.value.to_dict()
+  in_laboratory = is_graph_task(config)
   if DRY_RUN.value:
-    print(describe(CONFIG.value.to_dict()))
+    print((describe_lab if in_laboratory else describe)(config))
     return
   if not WORKDIR.value:
     raise app.UsageError("--workdir is needed")
+  run = train_lab if in_laboratory else train
   try:
-    train(CONFIG.value.to_dict(), WORKDIR.value, allow_changes=ALLOW_CHANGES.value, plain=PLAIN.value or None)
+    run(config, WORKDIR.value, allow_changes=ALLOW_CHANGES.value, plain=PLAIN.value or None)
   except Stopped as stopped:
     print(stopped, file=sys.stderr)
 

@@ -10,6 +10,9 @@ from rich.table import Table
 
 from rlvr_jax.rollouts import PromptArrays
 from rlvr_jax.runs.build import Experiment, Stage, build_experiment
+from rlvr_jax.runs.lab_run import LabRun
+from rlvr_jax.runs.laboratory import init_params
+from rlvr_jax.runs.settings import plain
 
 MIB = 2**20
 
@@ -55,6 +58,32 @@ def describe(config) -> str:
     for stage in experiment.stages:
       state = jax.eval_shape(lambda params, s=stage: s.train_step.init(params, experiment.seed), loaded.params)
       _stage_rows(table, experiment, stage, state)
+  console.print(table)
+  return out.getvalue()
+
+
+def describe_lab(config) -> str:
+  """What a laboratory config would run, built and checked; the model is small, so nothing is compiled."""
+  run = LabRun(config, [int(plain(config).get("seed", 0))])
+  out = io.StringIO()
+  console = Console(file=out, width=120)
+  table = Table(title="laboratory experiment", show_header=False)
+  shapes = jax.eval_shape(lambda seed: init_params(run.model, seed), np.uint32(0))
+  size = sum(np.prod(x.shape) for x in jax.tree.leaves(shapes))
+  table.add_row(
+    "model", f"{size / 1e6:.2f}M parameters, vocabulary {len(run.task.symbols)}: {''.join(run.task.symbols)}"
+  )
+  table.add_row("task", f"{run.config['task']} ({run.task.num_train} train, {run.task.num_eval} held-out)")
+  for stage in run.stages:
+    table.add_section()
+    table.add_row(f"stage {stage.kind}", f"{stage.settings['train'].num_steps} steps")
+    names = () if stage.kind == "sft" else ("selection", "rollout", "rewards", "credit", "views", "critic")
+    for name in (*names, "objective", "reduce", "optimiser"):
+      if stage.config.get(name):
+        table.add_row(name, str(stage.config[name]))
+    table.add_row("needs", ", ".join(sorted(stage.needs)))
+    rows = stage.settings["prompts"].per_step * (1 if stage.kind == "sft" else stage.config["rollout"]["group_size"])
+    table.add_row("shapes", f"{rows} rows x ({run.task.prompt_tokens} + {run.task.max_new_tokens}) tokens")
   console.print(table)
   return out.getvalue()
 

@@ -27,6 +27,7 @@ class Point(NamedTuple):
   stage: int
   accuracy: np.ndarray  # Float["s"] held-out, mean over completions
   spent: Mapping[str, np.ndarray]  # Int["s"] of SPENT
+  secs: float  # of the scans so far
 
 
 class LabResult(NamedTuple):
@@ -126,6 +127,7 @@ class LabRun:
     step = jnp.zeros(num, jnp.int32) if before is None else before.state.step
 
     def make(params, seed, step, values, saved):
+      params = jax.tree.map(jnp.copy, params)  # the stage donates its own, others may still want these
       return self.stage_of(index, values).enter(params, seed, step, saved)
 
     state = self.call(("enter", index), make, params, self.seeds, step, self.values, saved)
@@ -156,7 +158,7 @@ class LabRun:
 
     name = ("chunk", index, num_iterations)
     (state, spent), metrics = self.call(
-      name, one, lanes.state, lanes.spent, lanes.stopped, self.values, donate=(0, 1), timed=True
+      name, one, lanes.state, lanes.spent, lanes.stopped, self.values, donate=(0,), timed=True
     )
     return lanes._replace(state=state, spent=spent), metrics
 

@@ -11,8 +11,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from rlvr_jax.core import check_keys, check_number
+from rlvr_jax.evals import EvalResult, compare, curve, summarise_eval
+from rlvr_jax.runs.display import Display
 from rlvr_jax.runs.lab_run import SPENT, LabResult, LabRun, Lanes, Point
+from rlvr_jax.runs.laboratory import Evaluated
+from rlvr_jax.runs.settings import plain as plain_config
 from rlvr_jax.runs.writers import MetricWriter, write_json_atomic
+from rlvr_jax.tasks import EVAL_ID
 from rlvr_jax.train import Checkpointer
 
 FREE = ("log", "verify", "checkpoint")  # config keys that change no number of a run
@@ -53,7 +58,7 @@ class Progress:
     progress.stage, progress.done, progress.iteration = values["stage"], values["done"], values["iteration"]
     for p in values["points"]:
       spent = {name: np.asarray(p["spent"][name]) for name in SPENT}
-      progress.points.append(Point(p["iteration"], p["stage"], np.asarray(p["accuracy"]), spent))
+      progress.points.append(Point(p["iteration"], p["stage"], np.asarray(p["accuracy"]), spent, p["secs"]))
     return progress
 
 
@@ -172,6 +177,7 @@ def _resume(run: LabRun, host: Host, warm) -> tuple[Progress, Lanes]:
 def _restore(run: LabRun, host: Host, step: int, lanes: Lanes) -> tuple[Progress, Lanes]:
   position = host.checkpointer.position(step)
   progress = Progress.from_json(position)
+  run.run_secs = progress.points[-1].secs
   for index in range(progress.stage):
     lanes = _saving(run, index, lanes)
     lanes = run.enter(index + 1, lanes)
@@ -204,13 +210,17 @@ def _run_stage(run: LabRun, host: Host, progress: Progress, lanes: Lanes) -> Lan
     if stop:
       mine = [p.accuracy for p in progress.points if p.stage == index]
       lanes = lanes._replace(stopped=lanes.stopped | jnp.asarray(stalled(mine, **stop)))
-    host.on_progress(progress.iteration, whole, row | {"accuracy": float(point.accuracy.mean())})
+    host.on_progress(progress.iteration, whole, row | _told(point))
     finished = bool((np.asarray(lanes.stopped) | run.over(lanes)).all())
     if host.checkpointer is not None and (finished or progress.done >= total or progress.done % save_every == 0):
       host.checkpointer.save(progress.iteration, lanes, progress.to_json())
     if finished:
       break
   return _saving(run, index, lanes)
+
+
+def _told(point: Point) -> dict[str, float]:
+  return dict(accuracy=float(point.accuracy.mean()), spent=float(point.spent["generated_tokens"].mean()))
 
 
 def _look(run: LabRun, host: Host, progress: Progress, lanes: Lanes) -> Point:
@@ -220,9 +230,54 @@ def _look(run: LabRun, host: Host, progress: Progress, lanes: Lanes) -> Point:
     progress.stage,
   ):
     return progress.points[-1]
-  correct = np.asarray(run.evaluate(lanes.state.params).correct)
+  seen = jax.device_get(run.evaluate(lanes.state.params))
+  correct = seen.correct
   spent = {name: np.asarray(lanes.spent[name]) for name in SPENT}
-  point = Point(progress.iteration, progress.stage, correct.mean(axis=(1, 2)), spent)
+  point = Point(progress.iteration, progress.stage, correct.mean(axis=(1, 2)), spent, run.run_secs)
   progress.points.append(point)
   host.write_point(point)
+  if host.workdir is not None and len(run.seeds) == 1:
+    folder = host.workdir / "evals"
+    folder.mkdir(exist_ok=True)
+    result = eval_result(run, seen, lane=0)
+    write_json_atomic(folder / f"stage_{point.stage}_step_{point.iteration:06d}.json", result.to_json())
   return point
+
+
+def eval_result(run: LabRun, seen: Evaluated, lane: int) -> EvalResult:
+  """The held-out evaluation of one lane, with intervals over prompts."""
+  evaluation = run.stages[-1].settings["eval"]
+  correct = seen.correct[lane]
+  right, parsed = int((correct == 1).sum()), int((seen.answer_id[lane] >= 0).sum())
+  statuses = dict(correct=dict(ok=right, wrong=parsed - right, unparsable=correct.size - parsed))
+  return summarise_eval(
+    EVAL_ID + np.arange(len(correct)), correct, seen.lengths[lane], seen.truncated[lane], statuses,
+    settings=dict(run.stage_configs[-1]["rollout"]) | dict(evaluation.rollout) | dict(group_size=correct.shape[1]),
+  )  # fmt: skip
+
+
+def train_lab(config: Mapping[str, Any], workdir: str, *, allow_changes: bool = False, plain: bool | None = None):
+  """Runs a laboratory config with its one seed, as `runs.train` runs a text one. Returns (before, after)."""
+  config = plain_config(config)
+  run = LabRun(config, [int(config.get("seed", 0))])
+  total = sum(stage.settings["train"].num_steps for stage in run.stages)
+  workdir = Path(workdir)
+  with Display(total, title=str(workdir), plain=plain) as display:
+    last = [run.run_secs, 0]
+
+    def show(done: int, _: int, row: Mapping[str, float]) -> None:
+      secs, steps = run.run_secs - last[0], done - last[1]
+      display.update(done, row, {f"{steps} iterations": secs})
+      last[:] = run.run_secs, done
+
+    result = run_lab(run, workdir, on_progress=show, allow_changes=allow_changes)
+    final_stage = len(run.stages) - 1
+    start, end = (next(p for p in points if p.stage == final_stage) for points in (result.points, result.points[::-1]))
+    before, after = (
+      EvalResult.from_json(json.loads((workdir / "evals" / f"stage_{p.stage}_step_{p.iteration:06d}.json").read_text()))
+      for p in (start, end)
+    )
+    curve(workdir / "metrics.jsonl", workdir / "curve.png", title=workdir.name)
+    counts = {name: int(end.spent[name][0]) for name in SPENT}
+    display.summary(before, after, compare(before, after), counts)
+  return before, after

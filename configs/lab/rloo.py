@@ -1,0 +1,14 @@
+"""RLOO (Ahmadian et al., arXiv:2402.14740): leave-one-out baseline, plain policy gradient of whole sequences.
+
+Run:  python -m experiments.train --config=configs/lab/rloo.py:sorting --workdir=runs/lab_rloo
+"""
+
+from configs.lab.base import base
+
+
+def get_config(task="sorting"):
+  c = base(task)
+  c.credit = (dict(name="leave_one_out"), dict(name="spread_over_tokens"))
+  c.objective = (dict(name="reinforce"),)
+  c.reduce = dict(name="sequence_sum")
+  return c

@@ -18,11 +18,10 @@ from rlvr_jax.core import Divergence, Term
 
 
 def generalised_jsd(beta: float = 0.5, view: str = "teacher") -> Term:
-  name = f"{view}.jsd"
-  fn = distill.generalised_jsd(beta)
+  divergence = Divergence(view, distill.generalised_jsd(beta))
 
   def loss(current, rollout, advantages):
     del rollout, advantages
-    return current[name], {}
+    return current["jsd"], {}
 
-  return Term(loss, divergences={name: Divergence(view, fn)})
+  return Term(loss, divergences=dict(jsd=divergence))

@@ -15,11 +15,10 @@ from rlvr_jax.core import Divergence, Term
 
 
 def top_k_kl(k: int, direction: str = "forward", tail: str = "bucket", view: str = "teacher") -> Term:
-  name = f"{view}.top_k_kl"
-  fn = distill.top_k_kl(k, direction, tail)
+  divergence = Divergence(view, distill.top_k_kl(k, direction, tail))
 
   def loss(current, rollout, advantages):
     del rollout, advantages
-    return current[name], {}
+    return current["top_k_kl"], {}
 
-  return Term(loss, divergences={name: Divergence(view, fn)})
+  return Term(loss, divergences=dict(top_k_kl=divergence))

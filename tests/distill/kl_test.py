@@ -13,7 +13,8 @@ REFERENCE = jnp.array([-0.2, 0.5, 0.1])
 
 def test_values_and_derivatives_at_d_one():
   """log π = -1, log ref = -2: d = 1, so k2 = 1/2, k3 = 1/e - 1 + 1; derivatives 1, d, 1 - 1/e."""
-  for name, value, slope in (("k1", 1.0, 1.0), ("k2", 0.5, 1.0), ("k3", 0.367879, 0.632121)):
+  cases = (("k1", 1.0, 1.0), ("k2", 0.5, 1.0), ("k3", 0.367879, 0.632121), ("k3_plus", 0.367879, 1.0))
+  for name, value, slope in cases:
     got, grad = jax.value_and_grad(getattr(distill, name))(-1.0, -2.0)
     np.testing.assert_allclose((got, grad), (value, slope), atol=1e-6)
 
@@ -39,7 +40,13 @@ def kl_gradient(of):
 
 @pytest.mark.parametrize(
   "name, unbiased, of",
-  [("k2", False, "reverse"), ("k3", False, "forward"), ("k3", True, "reverse"), ("k1", True, "reverse")],
+  [
+    ("k2", False, "reverse"),
+    ("k3_plus", False, "reverse"),
+    ("k3", False, "forward"),
+    ("k3", True, "reverse"),
+    ("k1", True, "reverse"),
+  ],
 )
 def test_expected_gradient(name, unbiased, of):
   np.testing.assert_allclose(expected_gradient(name, unbiased), kl_gradient(of), atol=1e-6)
@@ -53,5 +60,5 @@ def test_k1_as_a_loss_does_nothing():
 def test_k1_and_k3_average_to_the_divergence():
   p, ref = jax.nn.softmax(LOGITS), jax.nn.log_softmax(REFERENCE)
   kl = jnp.sum(p * (jnp.log(p) - ref))
-  for name in ("k1", "k3"):
+  for name in ("k1", "k3", "k3_plus"):
     np.testing.assert_allclose(jnp.sum(p * getattr(distill, name)(jnp.log(p), ref)), kl, rtol=1e-6)

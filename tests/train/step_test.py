@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from table import Table
 
 from rlvr_jax import credit, models, objectives
 from rlvr_jax.core import Rollout, Term
@@ -12,19 +13,6 @@ from rlvr_jax.sharding import make_mesh, place
 from rlvr_jax.train import make_train_step, optimisers
 
 V, N, T = 5, 8, 6
-
-
-class Table:
-  """log π(y | x) is the softmax of row x of the table."""
-
-  def hidden(self, params, tokens, positions, valid_mask):
-    return jax.nn.one_hot(tokens, V, dtype=params["table"].dtype)
-
-  def head(self, params):
-    return params["table"].T
-
-  def axes(self):
-    return dict(table=(None, None))
 
 
 def make(n=N, vocab=V, temperature=1.0, params=None):

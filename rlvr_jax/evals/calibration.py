@@ -68,10 +68,10 @@ def _edges(confidence: np.ndarray, num_bins: int, bins: str) -> np.ndarray:
   return np.concatenate([[0.0], cuts, [1.0]])
 
 
-def _binned(values: np.ndarray, bin_id: np.ndarray, kept: np.ndarray, num_bins: int) -> np.ndarray:
-  """Sums of the kept values by prompt and bin, `["p b"]`."""
+def _binned(values: np.ndarray, bin_id: np.ndarray, num_bins: int) -> np.ndarray:
+  """Sums by prompt and bin, `["p b"]`."""
   sums = np.zeros((len(values), num_bins))
-  np.add.at(sums, (np.arange(len(values))[:, None], bin_id), np.where(kept, values, 0.0))
+  np.add.at(sums, (np.arange(len(values))[:, None], bin_id), values)
   return sums
 
 
@@ -79,7 +79,7 @@ def _bins(confidence, correct, num_bins, bins):
   confidence, correct, kept = _rows(confidence, correct)
   edges = _edges(confidence[kept], num_bins, bins)
   bin_id = np.searchsorted(edges[1:-1], confidence, side="left")
-  rows, sure, right = (_binned(x, bin_id, kept, len(edges) - 1) for x in (kept, confidence, correct))
+  rows, sure, right = (_binned(x, bin_id, len(edges) - 1) for x in (kept, confidence, correct))
   return edges, rows, sure, right
 
 

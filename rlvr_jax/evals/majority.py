@@ -31,7 +31,7 @@ def _add_votes(chance: np.ndarray, votes: np.ndarray, tie_at: int | None) -> np.
   return after
 
 
-def vote_shares(counts: Sequence[int], k: int, num_silent: int = 0) -> Float[np.ndarray, "a"]:
+def vote_shares(counts: Sequence[int] | Int[np.ndarray, "a"], k: int, num_silent: int = 0) -> Float[np.ndarray, "a"]:
   """Chance of each answer to be the vote of `k` samples drawn without replacement; ties count as equal parts.
 
   Args:

@@ -59,6 +59,11 @@ def test_sequences_by_hand():
   assert distinct_n(TOKENS, MASK, 4).value == pytest.approx(1 / 2)
 
 
+def test_a_sample_that_is_not_there_is_no_completion():
+  tokens, mask = np.array([[[5, 5], [5, 5], [0, 0]]]), np.array([[[True, True], [True, True], [False, False]]])
+  assert distinct_completions(tokens, mask).value == 1 / 2
+
+
 def test_ngrams_do_not_span_a_gap():
   """Two turns of the policy with a tool's answer between them."""
   tokens, mask = np.array([[[1, 2, 9, 1, 2]]]), np.array([[[True, True, False, True, True]]])

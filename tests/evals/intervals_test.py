@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from rlvr_jax.evals import bootstrap_interval, paired_bootstrap, sign_flip_test, wilson_interval
+from rlvr_jax.evals import bootstrap_interval, paired_bootstrap, ratio_interval, sign_flip_test, wilson_interval
 
 
 def test_wilson_golden():
@@ -51,6 +51,29 @@ def test_pairing_narrows_the_interval():
   assert found.value == pytest.approx(np.mean(after - before))
   assert 0.08 < found.low < found.high < 0.12
   assert bootstrap_interval(before).high - bootstrap_interval(before).low > 5 * (found.high - found.low)
+
+
+def test_ratio_of_equal_weights_is_the_mean():
+  values = np.random.default_rng(5).random(40)
+  found = ratio_interval(values * 3, np.full(40, 3.0))
+  np.testing.assert_allclose(found, bootstrap_interval(values), atol=5e-3)
+
+
+def test_ratio_weighs_prompts_by_their_rows():
+  """Prompts with ten rows do well, those with one row badly: (10 * .8 + .2) / 11."""
+  rng = np.random.default_rng(6)
+  weight = np.where(np.arange(60) % 2, 10.0, 1.0)
+  total = weight * (np.where(weight > 1, 0.8, 0.2) + rng.uniform(-0.1, 0.1, 60))
+  found = ratio_interval(total, weight)
+  assert found.value == pytest.approx(total.sum() / weight.sum())
+  assert 0.65 < found.low < found.value < found.high < 0.8
+  more = ratio_interval(np.append(total, 0.0), np.append(weight, 0.0))  # no rows
+  assert more == found
+  assert ratio_interval(weight * 0.0, weight) == pytest.approx(wilson_interval(0, 60))
+  with pytest.raises(ValueError, match="some > 0"):
+    ratio_interval(total, weight * 0)
+  with pytest.raises(ValueError, match=r"means must lie in \(0.0, 1.0\)"):
+    ratio_interval(total * 2, weight)
 
 
 def test_same_seed_same_interval():

@@ -72,6 +72,8 @@ def test_says_when_no_verdict_is_possible():
   text = to_markdown(curves(s=5))
   assert "**5 seeds are too few for a verdict**" in text and "0.0625, or 0.1875" in text
   assert "higher |" not in text and "lower |" not in text
+  text = to_markdown(curves(s=6))  # p = 2/64 before, 6/64 after Holm's correction
+  assert "| 0.0312 | 0.0938 | no difference shown |" in text and "too few" in text
   by_t = to_markdown(curves(s=5), test="t", level=0.9)
   assert "too few" not in by_t and "paired t test" in by_t and "90 %" in by_t and "at most 0.1" in by_t
 

@@ -1,9 +1,10 @@
-"""The sampler of turns: the policy acts, a world answers, in rows of fixed layout.
+"""The sampler of turns: the policy acts, a world answers, until it is done.
 
-  columns:  prompt | action 0 | observation 0 | action 1 | observation 1 | ...     with gaps of invalid columns
+  padding | prompt | action 0 | observation 0 | action 1 | observation 1 | ... | padding
 
 An action ends with its first stop token, which is part of it, or after `action_tokens`. Observations are read by the
-policy and are never actions.
+policy and are never actions. Rows are l + max_turns * (action_tokens + observation_tokens) columns wide and have no
+gaps: the training pass predicts a token from the column before it.
 """
 
 from collections.abc import Callable
@@ -60,8 +61,8 @@ def turns(
 
   The rollout has `turn_id` on the actions and -1 elsewhere, the sum of the turns' rewards as `reward` and as
   rewards["world"], and each turn's reward in stats["turn.reward"] at the last token of its action. A row is `truncated`
-  where the world is not done after `max_turns`. Rows that are done have invalid columns from then on. A prompt without
-  a valid token is filler: its rows have no turns and row_mask False.
+  where the world is not done after `max_turns`. A prompt without a valid token is filler: its rows have no turns and
+  row_mask False.
 
   Args:
     model:              has dtype, init_cache, extend and logits (`models.Decoder`).
@@ -104,8 +105,7 @@ def turns(
     carry = context, state, context.num_tokens == 0
     body = lambda carry, index: turn(params, keys, rows, carry, index)
     (_, _, done), columns = jax.lax.scan(body, carry, jnp.arange(max_turns))
-    flat = lambda x: jnp.moveaxis(x, 0, 1).reshape(x.shape[1], num_columns)
-    return _rollout(*prompt, rows, jax.tree.map(flat, columns), done, step, group_size)
+    return _rollout(*prompt, rows, _without_gaps(columns), done, step, group_size)
 
   return sample
 
@@ -192,6 +192,13 @@ def _make_turn(model, world_step, stop_ids, pad_id, action_tokens, observation_t
     return (context, state, after), jax.tree.map(lambda x: constrain(x, ("batch", "time")), columns)
 
   return turn
+
+
+def _without_gaps(columns: _Columns) -> _Columns:
+  """Columns [turns n a+o] as rows [n t] with all padding behind."""
+  flat = lambda x: jnp.moveaxis(x, 0, 1).reshape(x.shape[1], -1)
+  order = jnp.argsort(~flat(columns.mask), axis=-1, stable=True)
+  return jax.tree.map(lambda x: jnp.take_along_axis(flat(x), order, axis=-1), columns)
 
 
 def _rollout(tokens, valid_mask, prompt_id, out: _Columns, done, step, group_size: int) -> Rollout:

@@ -71,9 +71,10 @@ def describe_lab(config) -> str:
   shapes = jax.eval_shape(lambda seed: init_params(run.model, seed), np.uint32(0))
   size = sum(np.prod(x.shape) for x in jax.tree.leaves(shapes))
   table.add_row(
-    "model", f"{size / 1e6:.2f}M parameters, vocabulary {len(run.task.symbols)}: {''.join(run.task.symbols)}"
+    "model",
+    f"{size / 1e6:.2f}M parameters, vocabulary {len(run.arena.task.symbols)}: {''.join(run.arena.task.symbols)}",
   )
-  table.add_row("task", f"{run.config['task']} ({run.task.num_train} train, {run.task.num_eval} held-out)")
+  table.add_row("task", f"{run.config['task']} ({run.arena.task.num_train} train, {run.arena.task.num_eval} held-out)")
   for stage in run.stages:
     table.add_section()
     table.add_row(f"stage {stage.kind}", f"{stage.settings['train'].num_steps} steps")
@@ -83,7 +84,7 @@ def describe_lab(config) -> str:
         table.add_row(name, str(stage.config[name]))
     table.add_row("needs", ", ".join(sorted(stage.needs)))
     rows = stage.settings["prompts"].per_step * (1 if stage.kind == "sft" else stage.config["rollout"]["group_size"])
-    table.add_row("shapes", f"{rows} rows x ({run.task.prompt_tokens} + {run.task.max_new_tokens}) tokens")
+    table.add_row("shapes", f"{rows} rows x ({task.prompt_tokens} + {run.arena.max_new_tokens}) tokens")
   console.print(table)
   return out.getvalue()
 

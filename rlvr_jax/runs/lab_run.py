@@ -13,7 +13,8 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from rlvr_jax.core import PyTree
-from rlvr_jax.runs.laboratory import Evaluated, init_params, make_model, make_stages, make_task
+from rlvr_jax.runs.arena import make_arena
+from rlvr_jax.runs.laboratory import Evaluated, init_params, make_model, make_stages
 from rlvr_jax.runs.settings import plain, resolve_stages
 from rlvr_jax.train import TrainState
 
@@ -85,9 +86,9 @@ class LabRun:
       raise ValueError(f"budget_tokens must be >= 1, got {budget_tokens}")
     self.budget = budget_tokens
     self.stage_configs = resolve_stages(self.config)
-    self.task = make_task(self.config)
-    self.model = make_model(self.config, self.task)
-    self.stages = make_stages(self.config, self.task, self.model)  # whatever is wrong is wrong here
+    self.arena = make_arena(self.config["task"])
+    self.model = make_model(self.config, self.arena.task)
+    self.stages = make_stages(self.config, self.arena, self.model)  # whatever is wrong is wrong here
     self.sharding = lane_sharding(len(self.seeds)) if sharded else None
     self.run_keys = jax.vmap(jax.random.key)(self.seeds)
     self.compile_secs = self.run_secs = 0.0
@@ -110,7 +111,7 @@ class LabRun:
     return out
 
   def stage_of(self, index: int, values: Mapping[str, Any]):
-    return make_stages(self.config, self.task, self.model, values)[index] if values else self.stages[index]
+    return make_stages(self.config, self.arena, self.model, values)[index] if values else self.stages[index]
 
   def start(self) -> Lanes:
     params = self.call("init", lambda seed: init_params(self.model, seed), self._place(self.seeds))

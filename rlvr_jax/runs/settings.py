@@ -81,12 +81,12 @@ SECTIONS = dict(
 )  # fmt: skip
 PARTS = (
   "task", "template", "rollout", "rewards", "credit", "objective", "reduce", "optimiser", "selection", "refill",
-  "views", "critic",
+  "replay", "screen", "views", "critic",
 )  # fmt: skip
 TOP = ("seed", "stages", *SECTIONS, *PARTS)
 PER_STAGE = (
   "prompts", "train", "rollout", "rewards", "credit", "objective", "reduce", "optimiser", "task", "selection", "refill",
-  "views",
+  "replay", "screen", "views",
 )  # fmt: skip
 STAGE_KINDS = ("rl", "sft", "distill")
 STAGE_KEYS = ("kind", "stop", "save_as", "restart")  # of a stage alone

@@ -32,15 +32,12 @@ def _mixed(x: UInt32[Array, "*s"]) -> UInt32[Array, "*s"]:
 
 def row_draws(key: Array, rollout: Rollout) -> Float[Array, "n t"]:
   """A number in [0, 1) per token from the key, the row's prompt, its real tokens, and the token's place in the row."""
-  place = positions(rollout.valid_mask)
-  each = _mixed(rollout.tokens.astype(jnp.uint32) ^ _mixed(place.astype(jnp.uint32) + jnp.uint32(0x9E3779B9)))
-  content = jnp.sum(jnp.where(rollout.valid_mask, each, 0), axis=1, dtype=jnp.uint32)
-
-  def of_row(prompt_id, content, place):
-    row_key = jax.random.fold_in(jax.random.fold_in(key, prompt_id), content)
-    return jax.vmap(lambda j: jax.random.uniform(jax.random.fold_in(row_key, j)))(place)
-
-  return jax.vmap(of_row)(rollout.prompt_id, content, place)
+  salt = jax.random.bits(key, (3,), jnp.uint32)
+  place = _mixed(positions(rollout.valid_mask).astype(jnp.uint32) + salt[0])
+  each = jnp.where(rollout.valid_mask, _mixed(rollout.tokens.astype(jnp.uint32) ^ place), 0)
+  content = _mixed(jnp.sum(each, axis=1, dtype=jnp.uint32) ^ _mixed(rollout.prompt_id.astype(jnp.uint32) + salt[1]))
+  bits = _mixed(_mixed(place ^ content[:, None]) + salt[2])
+  return (bits >> 8).astype(jnp.float32) * 2.0**-24
 
 
 def clip_cov(ratio: float, low: float = 1.0, high: float = 5.0, seed: int = 0) -> Transform:

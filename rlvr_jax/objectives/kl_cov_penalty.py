@@ -8,6 +8,7 @@ Peers: verl's `kl_cov`.
 Ref:   Cui et al., The Entropy Mechanism of RL for Reasoning Language Models, arXiv:2505.22617.
 """
 
+import jax
 import jax.numpy as jnp
 
 from rlvr_jax.core import Term
@@ -20,6 +21,8 @@ def kl_cov_penalty() -> Term:
   def loss(current, rollout, advantages):
     del advantages
     marked = jnp.where(rollout.loss_mask, rollout.stats["credit.kl_cov"], 0.0)
-    return marked * jnp.abs(log_ratio(current, rollout)), dict(marked=(marked > 0).astype(jnp.float32))
+    moved = log_ratio(current, rollout)
+    size = jnp.sign(jax.lax.stop_gradient(moved)) * moved  # jnp.abs has slope 1 at 0, where this has none
+    return marked * size, dict(marked=(marked > 0).astype(jnp.float32))
 
   return Term(loss, needs=("log_probs", "old.log_probs", "credit.kl_cov"))

@@ -96,7 +96,9 @@ def _of_world(world: World) -> Arena:
 
     start = world.reset(facts), jnp.zeros((), bool)
     _, columns = jax.lax.scan(turn, start, jnp.arange(world.max_turns))
-    return tuple(x.reshape(world.max_turns * width) for x in columns)
+    columns = tuple(x.reshape(world.max_turns * width) for x in columns)
+    order = jnp.argsort(~columns[1], stable=True)  # no gaps: a token is predicted from the column before it
+    return tuple(x[order] for x in columns)
 
   def demonstrate(index) -> Rollout:
     tokens, valid, action, turn_id = jax.vmap(planned)(index)

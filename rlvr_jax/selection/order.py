@@ -35,7 +35,11 @@ def permuted(index: Int[Array, "p"], order: UInt32[Array, "2"], num_prompts: int
       left, right = right, left ^ (_mix(_mix((right + salt) ^ order[0]) ^ order[1]) & low)
     return (left << half) | right
 
-  outside = lambda x: x >= jnp.uint32(num_prompts)
-  walk = lambda x: jnp.where(outside(x), scramble(x), x)
-  x = jax.lax.while_loop(lambda x: jnp.any(outside(x)), walk, scramble(index.astype(jnp.uint32)))
+  def walk(carry):
+    x, outside = carry
+    x = jnp.where(outside, scramble(x), x)
+    return x, x >= jnp.uint32(num_prompts)
+
+  start = index.astype(jnp.uint32), jnp.ones(index.shape, bool)  # all of them go through it once
+  x, _ = jax.lax.while_loop(lambda carry: jnp.any(carry[1]), walk, start)
   return x.astype(jnp.int32)

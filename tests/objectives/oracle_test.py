@@ -40,6 +40,10 @@ ACTION, LOSSES = [[0, 1, 0, 0], [0, 1, 1, 1]], [[9, 1, 9, 9], [9, 3, 3, 3]]
     (reducers.sequence_sum(), 5.0),
     (reducers.constant_length(4), 1.25),
     (reducers.prompt_mean(), 2.0),
+    (reducers.length_weighted(), 5.0),
+    (reducers.token_sum(), 10.0),
+    (reducers.local_token_mean(2), 2.0),  # a mean of the means of two microbatches of one row
+    (reducers.local_token_mean(1), 2.5),
   ],
 )
 def test_reducers(reducer, value):
@@ -56,9 +60,55 @@ def test_prompt_mean_counts_groups():
   assert reduced(reducers.prompt_mean(), losses, action, group_id=[0, 0, 1]) == pytest.approx(3.25)
 
 
-@pytest.mark.parametrize("name", reducers.__all__)
-def test_reducers_of_nothing_have_no_weight(name):
-  reducer = getattr(reducers, name)(**(dict(length=4) if name == "constant_length" else {}))
+@pytest.mark.parametrize(
+  "make, value, counting",
+  [
+    (reducers.sequence_mean, 2.0, 4 / 3),
+    (reducers.sequence_sum, 5.0, 10 / 3),
+    (reducers.length_weighted, 5.0, 10 / 3),
+    (lambda **kw: reducers.constant_length(4, **kw), 1.25, 10 / 12),
+    (reducers.prompt_mean, 2.0, 4 / 3),
+  ],
+)
+def test_count_empty(make, value, counting):
+  """Three rows with a verdict, one of them without a token, and a row without a verdict, which never counts."""
+  action, losses = [*ACTION, [0, 0, 0, 0], [0, 1, 1, 0]], [*LOSSES, [7, 7, 7, 7], [7, 7, 7, 7]]
+  row_mask = [True, True, True, False]
+  assert reduced(make(), losses, action, row_mask=row_mask) == pytest.approx(value)
+  assert reduced(make(count_empty=True), losses, action, row_mask=row_mask) == pytest.approx(counting)
+
+
+def test_local_token_mean_depends_on_the_order_of_rows():
+  """Parts take rows in turn: {[1], [4, 4]} and {[3, 3, 3], [2]} have means 3 and 11/4."""
+  action, losses = [*ACTION, [0, 1, 1, 0], [0, 1, 0, 0]], [*LOSSES, [9, 4, 4, 9], [9, 2, 9, 9]]
+  assert reduced(reducers.local_token_mean(2), losses, action) == pytest.approx((3 + 11 / 4) / 2)
+  with pytest.raises(ValueError, match="num_parts must divide the rows, 4, got 3"):
+    reduced(reducers.local_token_mean(3), losses, action)
+
+
+def test_prompt_mean_weighs_rows_by_their_tokens_and_sequence_mean_does_not():
+  """One group with rows [1] and [3, 3, 3]: 10/4 against (1 + 3)/2."""
+  assert reduced(reducers.prompt_mean(), LOSSES, ACTION, group_id=[0, 0]) == pytest.approx(2.5)
+  assert reduced(reducers.sequence_mean(), LOSSES, ACTION, group_id=[0, 0]) == pytest.approx(2.0)
+
+
+EVERY = [
+  reducers.constant_length(4), reducers.length_weighted(), reducers.local_token_mean(2), reducers.prompt_mean(),
+  reducers.sequence_mean(), reducers.sequence_sum(), reducers.token_mean(), reducers.token_sum(),
+  reducers.sequence_mean(count_empty=True), reducers.prompt_mean(count_empty=True),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("reducer", EVERY, ids=range(len(EVERY)))
+def test_reducers_count_after_all_masks(reducer):
+  """A token that a credit link takes out of the loss is in neither sum nor divisor, as if it had not been sampled."""
+  kept = jnp.array([[0, 1, 0, 0], [0, 1, 0, 1]], bool)
+  narrowed, shorter = reducer(rollout(ACTION).keeping(kept)), reducer(rollout(kept))
+  jax.tree.map(np.testing.assert_array_equal, narrowed, shorter)
+
+
+@pytest.mark.parametrize("reducer", EVERY, ids=range(len(EVERY)))
+def test_reducers_of_nothing_have_no_weight(reducer):
   weights = reducer(rollout(ACTION, row_mask=[False, False]))
   assert weights.total == 0 and np.isfinite(weights.token).all() and not weights.token.any()
 
@@ -120,7 +170,7 @@ def test_kl_to_reference_values():
     objectives.kl_to_reference(**kw).loss(dict(log_probs=jnp.full((1, 1), -1.0)), batch, None)[0][0, 0]
   )
   assert value(estimator="k2") == pytest.approx(0.5)
-  assert value() == pytest.approx(0.367879, abs=1e-6)
+  assert value() == value(estimator="k3+") == pytest.approx(0.367879, abs=1e-6)
   assert value(unbiased=True) == pytest.approx(0.367879 * np.exp(0.5), abs=1e-5)
   assert value(estimator="k1", unbiased=True) == pytest.approx(np.exp(0.5), abs=1e-5)
 
@@ -164,11 +214,13 @@ def test_expected_gradient_is_that_of_the_expected_reward(term, part, scale):
 @pytest.mark.parametrize(
   "make, words",
   [
-    (lambda: objectives.clipped_surrogate(clip_low=-0.1), "must be >= 0, got -0.1 and 0.2"),
+    (lambda: objectives.clipped_surrogate(clip_low=-0.1), "clip_low must be >= 0, got -0.1"),
     (lambda: objectives.clipped_surrogate(dual_clip=1.0), "dual_clip must be > 1, got 1.0"),
     (lambda: objectives.kl_to_reference(estimator="k4"), "no 'k4'"),
     (lambda: objectives.kl_to_reference(estimator="k1"), "no gradient on average"),
     (lambda: objectives.kl_to_reference(estimator="k2", unbiased=True), "stays biased"),
+    (lambda: objectives.kl_to_reference(estimator="k3+", unbiased=True), "got 'k3\\+', which stays biased"),
+    (lambda: reducers.local_token_mean(0), "num_parts must be >= 1, got 0"),
     (lambda: reducers.constant_length(0), "length must be > 0, got 0"),
   ],
 )

@@ -11,10 +11,10 @@ and spread out where there are many.
 Ref: PROSE, arXiv:2609.16660: majority votes under a small and a large answer space.
 """
 
+import itertools
 import re
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
 
@@ -99,17 +99,16 @@ def multiple_choice(
 
 
 def _draw(key, num_terms: int, modulus: int, error: str) -> Question:
-  term_key, last_key, other_key, order_key = jax.random.split(key, 4)
-  terms = jax.random.randint(term_key, (num_terms,), 0, modulus)
-  terms = terms.at[-1].set(jax.random.randint(last_key, (), 1, modulus))
+  bounds = (num_terms - 1, modulus), (1, modulus - 1), (1, modulus - 2), (1, modulus - 3), (1, 24)
+  terms, last, first, second, order = tk.draw_integers(key, *bounds)
+  terms = jnp.append(terms, 1 + last)
   answer = jnp.sum(terms) % modulus
   wrong = (answer - terms[-1] if error == "forgot_last" else answer + 1) % modulus
   # Two different numbers of the modulus - 2 that are neither: draw ranks, then step over the taken ones from below.
-  first, second = jax.random.randint(other_key, (2,), 0, jnp.array([modulus - 2, modulus - 3]))
-  others = jnp.stack([first, second + (second >= first)])
+  others = jnp.concatenate([first, second + (second >= first)])
   others += others >= jnp.minimum(answer, wrong)
   others += others >= jnp.maximum(answer, wrong)
-  order = jax.random.permutation(order_key, 4)
+  order = jnp.array(list(itertools.permutations(range(4))))[order[0]]
   options = jnp.concatenate([jnp.stack([answer, wrong]), others])[order]
   return Question(terms, answer, options, jnp.argmax(order == 0), jnp.argmax(order == 1))
 

@@ -47,9 +47,8 @@ def countdown(
 
   A completion is an expression of given numbers, `+`, `-`, `*` and brackets, and then stops. It is right if its value
   is the target and each number is used at most as often as given, or exactly so with `use_all`; any solution counts.
-  It cannot be read if it has a leading zero, a sign, a number of
-  more than 9 digits, brackets deeper than 8 or a partial result beyond 10^9. Answers
-  are equal if their tokens are.
+  It cannot be read if it has a leading zero, a sign, a number of more than 9 digits, brackets deeper than 8 or a
+  partial result beyond 10^9. Answers are equal if their tokens are.
 
   The target is the value of the demonstration, which joins one number at a time, on either side, by an operator that
   keeps the value in range. The difficulty of a problem is the length of its demonstration in tokens, plus the numbers
@@ -71,19 +70,18 @@ def countdown(
   places = jnp.arange(num_numbers)
 
   def draw(key: Key[Array, ""]) -> Countdown:
-    number_key, count_key, side_key, operator_key, order_key = jax.random.split(key, 5)
-    numbers = jax.random.randint(number_key, (num_numbers,), 1, max_number + 1)
-    count = num_numbers if use_all else jax.random.randint(count_key, (), 2, num_numbers + 1)
-    in_front = jax.random.bernoulli(side_key, 0.5, (num_numbers,))
-    noise = jax.random.gumbel(operator_key, (num_numbers, 3))
+    m = num_numbers
+    parts = (m, max_number), (1, m - 1), (m, 2), (3 * m, 2**30), (m, 2**30)
+    number, count, side, noise, order = tk.draw_integers(key, *parts)
+    numbers, used = number + 1, places < (m if use_all else count + 2)
 
-    def put(value, i):
-      return _put(value, numbers[i], in_front[i], noise[i], i < count, operators, max_target)
+    def put(value, step):
+      return _put(value, *step, operators, max_target)
 
-    target, (operator, in_front) = jax.lax.scan(put, numbers[0], places[1:])
+    steps = (numbers, side == 1, noise.reshape(m, 3), used)
+    target, (operator, in_front) = jax.lax.scan(put, numbers[0], jax.tree.map(lambda x: x[1:], steps))
     operator, in_front = jnp.pad(operator, (1, 0)), jnp.pad(in_front, (1, 0))
-    shown = jax.random.permutation(order_key, numbers)
-    return Countdown(shown, target, numbers, operator, in_front, places < count)
+    return Countdown(numbers[jnp.argsort(order)], target, numbers, operator, in_front, used)
 
   def prompt(facts: Countdown):
     numbers = tk.number_list(facts.shown, jnp.full(num_numbers, COMMA), places >= 0, num_digits)
@@ -130,7 +128,7 @@ def _put(value, number, in_front, noise, used, operators, max_target):
   results = jnp.array([value + number, jnp.abs(value - number), value * number])
   product_fits = (value > 0) & (number <= max_target // jnp.maximum(value, 1))  # a factor 0 would make others idle
   allowed = jnp.array([results[0] <= max_target, True, product_fits]) & jnp.array([o in operators for o in OPERATORS])
-  choice = jnp.argmax(jnp.where(allowed, noise, -jnp.inf))
+  choice = jnp.argmax(jnp.where(allowed, noise, -1))
   in_front = jnp.where(choice == 1, (number > value) | ((number == value) & in_front), in_front)
   return jnp.where(used, results[choice], value), (PLUS + choice, in_front)
 

@@ -11,7 +11,6 @@ Ref: InfoPPO, arXiv:2609.24380: filler of low entropy between decisions, num_fil
 
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
 
@@ -57,9 +56,8 @@ def filler_chain(
   tk.check_splits("filler_chain", (modulus**2 * len(LETTERS)) ** num_decisions, num_train, num_eval)
 
   def draw(key):
-    digit_key, letter_key = jax.random.split(key)
-    digits = jax.random.randint(digit_key, (num_decisions, 2), 0, modulus)
-    letter = jax.random.randint(letter_key, (num_decisions,), 0, len(LETTERS))
+    digits, letter = tk.draw_integers(key, (2 * num_decisions, modulus), (num_decisions, len(LETTERS)))
+    digits = digits.reshape(num_decisions, 2)
     return FillerChain(digits, letter, jnp.sum(digits, axis=1) % modulus)
 
   def verify(facts: FillerChain, tokens: Int[Array, "a"], mask: Bool[Array, "a"]) -> GraphVerdict:

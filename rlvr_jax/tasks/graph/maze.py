@@ -83,16 +83,17 @@ def maze(
 
 
 def _draw(key, size: int, wall_fraction) -> Maze:
-  wall_key, goal_key, side_key, start_key = jax.random.split(key, 4)
-  walls = jax.random.uniform(wall_key, (size, size)) < wall_fraction
-  goal = jax.random.randint(goal_key, (2,), 0, size)
-  delta = jnp.array(DELTAS)[jax.random.randint(side_key, (), 0, 4)]
+  num_cells = size * size
+  uniform = jax.random.uniform(key, (2 * num_cells + 2,))  # one draw for all: random bits are slow to compile
+  walls = uniform[:num_cells].reshape(size, size) < wall_fraction
+  goal = jnp.stack(jnp.divmod((uniform[-1] * num_cells).astype(jnp.int32), size))
+  delta = jnp.array(DELTAS)[(uniform[-2] * 4).astype(jnp.int32)]
   beside = goal + delta
   beside = jnp.where(jnp.all((beside >= 0) & (beside < size)), beside, goal - delta)
   walls = walls.at[tuple(goal)].set(False).at[tuple(beside)].set(False)
   distance = _distances(walls, goal)
-  solvable = (distance > 0) & (distance < size * size)
-  start = jnp.argmax(jnp.where(solvable, jax.random.uniform(start_key, (size, size)), -1.0))
+  solvable = (distance > 0) & (distance < num_cells)
+  start = jnp.argmax(jnp.where(solvable.reshape(-1), uniform[num_cells:-2], -1.0))
   return Maze(walls, jnp.stack([start // size, start % size]), goal, distance)
 
 

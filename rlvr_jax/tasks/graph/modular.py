@@ -3,7 +3,6 @@
 import re
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int, Key
 
@@ -55,9 +54,8 @@ def modular_sum(
   max_new_tokens = num_totals * (answer_digits + 1)
 
   def draw(key: Key[Array, ""]) -> ModularSum:
-    count_key, term_key = jax.random.split(key)
-    present = jnp.arange(num_terms) < jax.random.randint(count_key, (), min_terms, num_terms + 1)
-    terms = jax.random.randint(term_key, (num_terms,), 0, 10**num_digits)
+    terms, extra = tk.draw_integers(key, (num_terms, 10**num_digits), (1, num_terms - min_terms + 1))
+    present = jnp.arange(num_terms) < min_terms + extra
     return ModularSum(jnp.where(present, terms, 0), present)
 
   def prompt(facts: ModularSum):

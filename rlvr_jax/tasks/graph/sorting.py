@@ -3,7 +3,6 @@
 import string
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int, Key
 
@@ -49,9 +48,8 @@ def sorting(
   equals = num_symbols
 
   def draw(key: Key[Array, ""]) -> Sorting:
-    count_key, item_key = jax.random.split(key)
-    present = jnp.arange(length) < jax.random.randint(count_key, (), min_length, length + 1)
-    return Sorting(jax.random.randint(item_key, (length,), 0, num_symbols), present)
+    items, extra = tk.draw_integers(key, (length, num_symbols), (1, length - min_length + 1))
+    return Sorting(items, jnp.arange(length) < min_length + extra)
 
   def prompt(facts: Sorting):
     return tk.join([(facts.items, facts.present), tk.literal(equals)], length + 1, pad_id)

@@ -3,7 +3,6 @@
 import re
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int, Key
 
@@ -55,14 +54,14 @@ def chain_sum(
   total_digits = len(str(num_terms * (10**num_digits - 1)))
   num_totals = num_terms - 1 if scratchpad else 1
   max_new_tokens = num_totals * (total_digits + 1 + ("-" in operators))
+  places = jnp.arange(num_terms)
 
   def draw(key: Key[Array, ""]) -> Chain:
-    count_key, term_key, sign_key = jax.random.split(key, 3)
-    count = jax.random.randint(count_key, (), min_terms, num_terms + 1)
-    present = jnp.arange(num_terms) < count
-    terms = jax.random.randint(term_key, (num_terms,), 0, 10**num_digits)
-    minus = jax.random.bernoulli(sign_key, 0.5, (num_terms,)) if operators == "+-" else operators == "-"
-    return Chain(jnp.where(present, terms, 0), present & minus & (jnp.arange(num_terms) > 0), present)
+    parts = (num_terms, 10**num_digits), (num_terms, len(operators)), (1, num_terms - min_terms + 1)
+    terms, sign, extra = tk.draw_integers(key, *parts)
+    present = places < min_terms + extra
+    minus = jnp.array([o == "-" for o in operators])[sign]
+    return Chain(jnp.where(present, terms, 0), minus & present & (places > 0), present)
 
   def prompt(facts: Chain):
     signs = jnp.where(facts.minus, MINUS, PLUS)

@@ -4,12 +4,13 @@ A piece is `(tokens, mask)`: some tokens in order, of which those with `mask` ar
 Functions are of one problem or completion; widths are static, and what is masked out never matters.
 """
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Int
+from jaxtyping import Array, Bool, Int, Key
 
 from rlvr_jax.tasks.graph.types import hash_tokens
 from rlvr_jax.tasks.types import EVAL_ID
@@ -24,6 +25,14 @@ Piece = tuple[Int[Array, "w"], Bool[Array, "w"]]
 def vocabulary(characters: str) -> tuple[tuple[str, ...], int, int]:
   """Symbols, pad id and stop id: the characters in order, then the two special tokens."""
   return (*characters, "<pad>", "<stop>"), len(characters), len(characters) + 1
+
+
+def draw_integers(key: Key[Array, ""], *parts: tuple[int, int]) -> list[Int[Array, "_"]]:
+  """For each `(size, bound)`, that many numbers in [0, bound). One draw for all: random bits are slow to compile."""
+  sizes, bounds = zip(*parts)
+  bound = jnp.array([b for size, b in parts for _ in range(size)], jnp.int32)
+  values = jax.random.randint(key, bound.shape, 0, bound)
+  return jnp.split(values, list(itertools.accumulate(sizes))[:-1])
 
 
 def literal(*ids: Any, keep: Any = True) -> Piece:

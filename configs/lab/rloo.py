@@ -1,6 +1,6 @@
-"""RLOO (Ahmadian et al., arXiv:2402.14740): leave-one-out baseline, plain policy gradient of whole sequences.
+"""RLOO (Ahmadian et al., arXiv:2402.14740): leave-one-out baseline, whole sequences as actions.
 
-Run:  python -m experiments.train --config=configs/lab/rloo.py:sorting --workdir=runs/lab_rloo
+Run:  python -m experiments.train --config=configs/lab/rloo.py --workdir=runs/lab_rloo
 """
 
 from configs.lab.base import base
@@ -9,6 +9,5 @@ from configs.lab.base import base
 def get_config(task="sorting"):
   c = base(task)
   c.credit = (dict(name="leave_one_out"), dict(name="spread_over_tokens"))
-  c.objective = (dict(name="reinforce"),)
   c.reduce = dict(name="sequence_sum")
   return c

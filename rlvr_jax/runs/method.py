@@ -48,7 +48,8 @@ def with_heads(decoder: Decoder, critic: Mapping[str, Any] | None) -> Decoder | 
   for spec in critic.get("heads", (dict(name="scalar_head"),)):
     spec = dict(spec)
     check_keys("config.critic.heads: name", [spec.get("name")], ("scalar_head", "categorical_head"))
-    heads[spec.pop("label", "value")] = build(models_room, spec)
+    label = spec.pop("label", "value")
+    heads[label] = build(models_room, spec)
   return WithHeads(decoder, heads, critic.get("trunk", "own"))
 
 
@@ -71,7 +72,7 @@ def make_method(config: Mapping[str, Any], settings: Mapping[str, Any], model: A
   return make_train_step(
     model,
     build(optimisers, config["optimiser"], **total),
-    make_credit(config["credit"], rollout["group_size"]) if samples else None,
+    make_credit(config["credit"], rollout["group_size"]) if samples and config["credit"] else None,
     make_objective(config["objective"]),
     build(reducers_room, config["reduce"]),
     temperature=rollout.get("temperature", 1.0) if samples else 1.0,

@@ -4,23 +4,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from by_hand import rollout
 
 from rlvr_jax import credit, objectives
-from rlvr_jax.core import Rollout
 from rlvr_jax.objectives import reducers
-
-
-def rollout(action, group_id=None, row_mask=None, **stats):
-  action = jnp.array(action, bool)
-  n, t = action.shape
-  group_id = list(range(n)) if group_id is None else group_id
-  return Rollout(
-    tokens=jnp.zeros((n, t), jnp.int32), valid_mask=jnp.ones((n, t), bool), action_mask=action,
-    prompt_id=jnp.array(group_id), group_id=jnp.array(group_id),
-    row_mask=jnp.ones(n, bool) if row_mask is None else jnp.array(row_mask), reward=jnp.zeros(n), rewards={},
-    behaviour_log_probs=jnp.zeros((n, t)), truncated=jnp.zeros(n, bool), policy_version=jnp.zeros(n, jnp.int32),
-    stats=stats, num_groups=max(group_id) + 1,
-  )  # fmt: skip
 
 
 def reduced(reducer, per_token, *args, **kwargs):

@@ -20,6 +20,7 @@ from rlvr_jax.credit.majority_vote import majority_vote
 from rlvr_jax.credit.max_rl import max_rl
 from rlvr_jax.credit.minillm_return import minillm_return
 from rlvr_jax.credit.off_policy_sequence_mask import off_policy_sequence_mask
+from rlvr_jax.credit.optimal_advantage import optimal_advantage
 from rlvr_jax.credit.overlong_filter import overlong_filter
 from rlvr_jax.credit.overlong_penalty import overlong_penalty
 from rlvr_jax.credit.pass_at_k import pass_at_k
@@ -33,6 +34,6 @@ __all__ = [
   "batch_normalise", "chain", "clip_cov", "confidence", "discounted_return", "entropy_mask", "gae", "gdpo", "gpg",
   "group_normalise", "keep_mixed_groups", "kl_cov", "kl_in_reward", "leave_one_out", "leave_one_out_normalise",
   "length_weighted_baseline", "majority_vote", "max_rl", "minillm_return", "off_policy_sequence_mask",
-  "overlong_filter", "overlong_penalty", "pass_at_k", "sampler_correction", "spread_over_tokens", "stateless",
-  "teacher_log_ratio", "token_rewards", "whiten",
+  "optimal_advantage", "overlong_filter", "overlong_penalty", "pass_at_k", "sampler_correction", "spread_over_tokens",
+  "stateless", "teacher_log_ratio", "token_rewards", "whiten",
 ]  # fmt: skip

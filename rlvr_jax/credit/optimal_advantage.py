@@ -27,4 +27,4 @@ def optimal_advantage(beta1: float = 0.5) -> Transform:
     mean = jnp.where(rows, group_mean(jnp.exp(below / beta1), rollout), 1.0)
     return below - beta1 * jnp.log(mean)
 
-  return stateless(update)
+  return stateless(update, min_group_size=2, takes="n")

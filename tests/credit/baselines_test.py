@@ -120,6 +120,7 @@ PARTS = [
   credit.group_normalise(), credit.group_normalise(ddof=1), credit.group_normalise(scale=False),
   credit.leave_one_out(), credit.leave_one_out_normalise(), credit.batch_normalise(eps=0),
   credit.length_weighted_baseline(), credit.gpg(), credit.max_rl(), credit.max_rl("g"), credit.pass_at_k(),
+  credit.optimal_advantage(),
 ]  # fmt: skip
 
 

@@ -41,6 +41,7 @@ ROWS = [
   Row(dict(name="max_rl")),
   Row(dict(name="minillm_return", discount=0.5), takes="n t", equal=None),
   Row(dict(name="off_policy_sequence_mask", delta=0.1), takes="n t", equal=None),
+  Row(dict(name="optimal_advantage")),
   Row(dict(name="overlong_filter"), equal="kept"),
   Row(dict(name="overlong_penalty", max_tokens=4, cache_tokens=3), equal=None),
   Row(dict(name="pass_at_k")),

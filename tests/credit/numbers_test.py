@@ -36,10 +36,15 @@ def case(make_rollout, same_sampler):
   return make_rollout(rng.uniform(-0.5, 1, size=6), group_id=group_id, action_mask=mask, stats=stats, rewards=rewards)
 
 
+def given_credit(rollout, per_token):
+  noise = np.random.default_rng(1).normal(size=rollout.tokens.shape).astype(np.float32)
+  return np.where(rollout.loss_mask, noise, 0) if per_token else rollout.reward
+
+
 @pytest.mark.parametrize("part, per_token", NEUTRAL.values(), ids=NEUTRAL)
 def test_a_neutral_setting_changes_no_bit(part, per_token, make_rollout, apply):
   rollout = case(make_rollout, same_sampler=True)
-  given = np.where(rollout.loss_mask, rollout.reward[:, None], 0) if per_token else rollout.reward
+  given = given_credit(rollout, per_token)
   got, after = apply(part, rollout, given)
   np.testing.assert_array_equal(got, given)
   np.testing.assert_array_equal(after.loss_mask, rollout.loss_mask)
@@ -74,7 +79,7 @@ SWEPT = {  # -> (builder of a transform out of the number, two values, whether t
 @pytest.mark.parametrize("make, values, per_token", SWEPT.values(), ids=SWEPT)
 def test_a_number_may_be_traced_and_matters(make, values, per_token, make_rollout, apply):
   rollout = case(make_rollout, same_sampler=False)
-  given = np.where(rollout.loss_mask, rollout.reward[:, None], 0) if per_token else rollout.reward
+  given = given_credit(rollout, per_token)
 
   def of(value):
     part = make(value)

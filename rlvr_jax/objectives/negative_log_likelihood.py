@@ -1,4 +1,7 @@
-"""Supervised learning on the action tokens: L_t = -log π. Reads no advantages."""
+"""Supervised learning on the action tokens; reads no advantages.
+
+  L_t = -log π
+"""
 
 from rlvr_jax.core import Term
 

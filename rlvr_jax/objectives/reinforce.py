@@ -1,4 +1,9 @@
-"""The plain policy gradient, per token: L_t = -A_t log π. No ratio, so it is for one update per rollout."""
+"""The plain policy gradient, per token. No ratio, so it is for one update per rollout.
+
+  L_t = -A_t log π
+
+Ref: Williams 1992, doi:10.1007/BF00992696.
+"""
 
 import jax.numpy as jnp
 

@@ -1,5 +1,6 @@
 """What a verifier reads and what it answers. Plain Python: worker processes import this file without jax."""
 
+import hashlib
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -24,10 +25,11 @@ class Verdict(NamedTuple):
   reward: float
   status: str
   reason: str
+  answer: str | None = None  # what was read; equal answers to a prompt are equal texts. None: nothing, or no such thing
 
 
-def verdict(reward: float, status: str, reason: str = "") -> Verdict:
-  """A checked Verdict.
+def verdict(reward: float, status: str, reason: str = "", answer: str | None = None) -> Verdict:
+  """A checked Verdict. A long `answer` is kept as its sha256, which tells answers apart as well.
 
   `ok`: some reward. `wrong`: an answer was read and earns nothing. `unparsable`: no answer could be read.
   `timeout`: the verifier was stopped by the clock. `error`: the task or the verifier is at fault, so there is no
@@ -43,7 +45,13 @@ def verdict(reward: float, status: str, reason: str = "") -> Verdict:
     raise ValueError(f"verdict reward must be a number in [0, 1], got {reward!r:.100}") from None
   if not 0.0 <= number <= 1.0:  # NaN too
     raise ValueError(f"verdict reward must be finite and in [0, 1], got {number}")
-  return Verdict(number, status, short(reason))
+  return Verdict(number, status, short(reason), None if answer is None else _identity(str(answer)))
+
+
+def _identity(answer: str) -> str:
+  if len(answer) <= MAX_REASON_CHARS:
+    return answer.encode("utf-8", "backslashreplace").decode()
+  return hashlib.sha256(answer.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def short(reason: str) -> str:

@@ -8,14 +8,19 @@ import numpy as np
 from jax.sharding import Mesh
 
 import rlvr_jax.rollouts as rollouts_room
+import rlvr_jax.selection as selection_room
 import rlvr_jax.tasks.templates as templates_room
 import rlvr_jax.tasks.text as tasks_room
 from rlvr_jax.core import build
 from rlvr_jax.models import Decoder, WithHeads
 from rlvr_jax.models.load import LoadedModel, load_model
 from rlvr_jax.rewards.specs import check_specs, weights_of
+from rlvr_jax.runs.contexts import Context, attach, contexts_of
+from rlvr_jax.runs.experts import expert_models, load_experts
+from rlvr_jax.runs.host_collect import Functions, init_state, make_functions
 from rlvr_jax.runs.method import check_rows, check_sampling_matches, make_method, with_heads
 from rlvr_jax.runs.settings import SECTIONS, plain, resolve_stages, section
+from rlvr_jax.runs.stop import check_stop
 from rlvr_jax.sharding import make_mesh, place
 from rlvr_jax.tasks import EvalBatches, PromptLoader, TextTask, demonstration_batches, eval_batches, prompt_loader
 from rlvr_jax.train import TrainStep
@@ -35,10 +40,14 @@ class Stage(NamedTuple):
   loader: PromptLoader
   held_out: EvalBatches
   sample: Callable | None  # jitted (params, prompts, key, step) -> Rollout
+  functions: Functions | None  # how batches come to be
+  contexts: Mapping[str, Context]  # what privileged teachers read
+  experts: Mapping[str, Decoder]  # models of the views with a source
   train_step: TrainStep
   step: Callable  # jitted (state, rollout) -> (state, metrics), state donated
   weights: Mapping[str, float]  # of the reward components
   metric: str  # the component called accuracy
+  stop: Mapping[str, Any] | None  # its stop rule
 
 
 class Experiment(NamedTuple):
@@ -95,15 +104,19 @@ def _stage(index, config, start, model, loaded, template, seed) -> Stage:
   task = build(tasks_room, config["task"])
   loader = _loader(kind, task, template, prompts, loaded, seed + index, rollout["max_new_tokens"])
   check_rows(kind, prompts.per_step, rollout, train)
-  sample = None
-  if kind == "rl":
+  sample = screen_sampler = None
+  if kind != "sft":
     check_sampling_matches(rollout)
     sample = jax.jit(make_sampler(model, loaded, rollout))
+    screen = rollout | dict(group_size=config.get("screen", {}).get("group_size", 4))
+    screen_sampler = make_sampler(model, loaded, screen)
   weights = weights_of(check_specs(config["rewards"]))
   metric = settings["eval"].metric or next(iter(weights))
   if metric not in weights:
     raise ValueError(f"config.eval.metric = {metric!r} is not a reward component; there are {sorted(weights)}")
-  train_step = make_method(config, settings, model)
+  experts = {} if kind == "sft" else expert_models(config, loaded)
+  train_step = make_method(config if kind != "sft" else config | dict(views={}), settings, model, models=experts)
+  select = _selection(config, loader, prompts) if kind != "sft" else None
   return Stage(
     kind=kind,
     config=config,
@@ -114,11 +127,25 @@ def _stage(index, config, start, model, loaded, template, seed) -> Stage:
     loader=loader,
     held_out=_held_out(task, template, settings, loaded),
     sample=sample,
+    functions=make_functions(config, select, screen_sampler, metric) if kind != "sft" else None,
+    contexts=contexts_of(config.get("views", {})) if kind != "sft" else {},
+    experts=experts,
     train_step=train_step,
     step=jax.jit(train_step.step, donate_argnums=0),
     weights=weights,
     metric=metric,
+    stop=check_stop(config.get("stop"), settings["eval"].every),
   )
+
+
+def _selection(config: Mapping[str, Any], loader: PromptLoader, prompts):
+  """The selection of prompts by row, or None: shuffled epochs of the loader."""
+  spec = config.get("selection")
+  if not spec:
+    return None
+  if dict(spec).get("name") == "replay":
+    raise ValueError("config.selection: a buffer of groups goes with any selection of prompts; it is config.replay")
+  return build(selection_room, spec, num_prompts=loader.num_rows, per_step=prompts.per_step)
 
 
 def _mesh(settings) -> Mesh:
@@ -157,14 +184,45 @@ def build_experiment(config: Mapping[str, Any]) -> Experiment:
   )  # fmt: skip
 
 
+def abstract_rollout(stage: Stage, params: Any) -> tuple[Any, Any]:
+  """(what the sampler takes, a verified rollout) of the stage's largest shape, as ShapeDtypeStructs; nothing runs."""
+  prompts = stage.settings["prompts"]
+  p, length = prompts.per_step, max(prompts.buckets or (prompts.max_tokens,))
+  arrays = rollouts_room.PromptArrays(
+    jax.ShapeDtypeStruct((p, length), np.int32),
+    jax.ShapeDtypeStruct((p, length), np.bool_),
+    jax.ShapeDtypeStruct((p,), np.int32),
+  )
+  key, step = jax.eval_shape(lambda: jax.random.key(0)), jax.ShapeDtypeStruct((), np.int32)
+  rollout = jax.eval_shape(stage.sample, params, arrays, key, step)
+  row = lambda dtype: jax.ShapeDtypeStruct(rollout.prompt_id.shape, dtype)
+  rewards = {name: row(np.float32) for name in stage.weights}
+  rollout = rollout.replace(rewards=rewards, answer_id=row(np.int32))
+  return (arrays, key, step), with_views(rollout, stage)
+
+
+def with_views(rollout: Any, stage: Stage) -> Any:
+  """The shapes of a rollout, with those of its privileged views."""
+  if not stage.contexts:
+    return rollout
+  p = rollout.num_groups
+  shape = lambda context, dtype: jax.ShapeDtypeStruct((p, context.max_tokens), dtype)
+  prompts = {name: (shape(c, np.int32), shape(c, np.bool_)) for name, c in stage.contexts.items()}
+  return jax.eval_shape(attach, rollout, prompts)
+
+
 def enter_stage(experiment: Experiment, stage: Stage, state: Any | None) -> Any:
-  """The state a stage starts from: the parameters so far, its own fresh optimiser, credit and frozen reference."""
+  """The state a stage starts from: the parameters so far, its own fresh optimiser, credit and frozen views."""
   with jax.set_mesh(experiment.mesh):
-    if state is None:
+    if state is None or stage.config.get("restart"):
       params = place(experiment.mesh, experiment.loaded.params, experiment.model.axes())
-      return stage.train_step.init(params, experiment.seed)
-    fresh = stage.train_step.init(state.params, experiment.seed)
-    return fresh.replace(step=state.step)
+    else:
+      params = state.params
+    given = {} if stage.kind == "sft" else load_experts(stage.config, experiment.loaded, experiment.mesh)
+    fresh = stage.train_step.init(params, experiment.seed, given)
+    if stage.functions is not None:
+      fresh = fresh.replace(selection=init_state(stage.functions, lambda: abstract_rollout(stage, params)[1]))
+    return fresh if state is None else fresh.replace(step=state.step)
 
 
 def prompt_arrays(experiment: Experiment, batch) -> Any:

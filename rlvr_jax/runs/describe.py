@@ -1,35 +1,18 @@
 """What a config would run: the composed method, shapes and memory, without running it."""
 
 import io
-from typing import Any
 
 import jax
 import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from rlvr_jax.rollouts import PromptArrays
-from rlvr_jax.runs.build import Experiment, Stage, build_experiment
+from rlvr_jax.runs.build import Experiment, Stage, abstract_rollout, build_experiment
 from rlvr_jax.runs.lab_run import LabRun
 from rlvr_jax.runs.laboratory import init_params
 from rlvr_jax.runs.settings import plain
 
 MIB = 2**20
-
-
-def abstract_rollout(experiment: Experiment, stage: Stage, params: Any) -> tuple[Any, Any]:
-  """(prompts, rollout) of the stage's largest shape, as ShapeDtypeStructs; nothing is computed."""
-  prompts = stage.settings["prompts"]
-  p, length = prompts.per_step, max(prompts.buckets or (prompts.max_tokens,))
-  arrays = PromptArrays(
-    jax.ShapeDtypeStruct((p, length), np.int32),
-    jax.ShapeDtypeStruct((p, length), np.bool_),
-    jax.ShapeDtypeStruct((p,), np.int32),
-  )
-  key, step = jax.eval_shape(lambda: jax.random.key(0)), jax.ShapeDtypeStruct((), np.int32)
-  rollout = jax.eval_shape(stage.sample, params, arrays, key, step)
-  row = jax.ShapeDtypeStruct(rollout.prompt_id.shape, np.float32)
-  return (arrays, key, step), rollout.replace(rewards={name: row for name in stage.weights})
 
 
 def _memory(lowered) -> str:
@@ -56,7 +39,9 @@ def describe(config) -> str:
   table.add_row("stop ids, pad id", f"{loaded.generation.stop_ids}, {loaded.generation.pad_id}")
   with jax.set_mesh(experiment.mesh):
     for stage in experiment.stages:
-      state = jax.eval_shape(lambda params, s=stage: s.train_step.init(params, experiment.seed), loaded.params)
+      experts = {name: jax.eval_shape(model.init, jax.random.key(0)) for name, model in stage.experts.items()}
+      init = lambda params, given, stage=stage: stage.train_step.init(params, experiment.seed, given)
+      state = jax.eval_shape(init, loaded.params, experts)
       _stage_rows(table, experiment, stage, state)
   console.print(table)
   return out.getvalue()
@@ -70,11 +55,9 @@ def describe_lab(config) -> str:
   table = Table(title="laboratory experiment", show_header=False)
   shapes = jax.eval_shape(lambda seed: init_params(run.model, seed), np.uint32(0))
   size = sum(np.prod(x.shape) for x in jax.tree.leaves(shapes))
-  table.add_row(
-    "model",
-    f"{size / 1e6:.2f}M parameters, vocabulary {len(run.arena.task.symbols)}: {''.join(run.arena.task.symbols)}",
-  )
-  table.add_row("task", f"{run.config['task']} ({run.arena.task.num_train} train, {run.arena.task.num_eval} held-out)")
+  task = run.arena.task
+  table.add_row("model", f"{size / 1e6:.2f}M parameters, vocabulary {len(task.symbols)}: {' '.join(task.symbols)}")
+  table.add_row("task", f"{run.config['task']} ({task.num_train} train, {task.num_eval} held-out)")
   for stage in run.stages:
     table.add_section()
     table.add_row(f"stage {stage.kind}", f"{stage.settings['train'].num_steps} steps")
@@ -94,13 +77,13 @@ def _stage_rows(table: Table, experiment: Experiment, stage: Stage, state) -> No
   table.add_section()
   table.add_row(f"stage {stage.kind}", f"steps {stage.start + 1}..{stage.end}")
   table.add_row("task", f"{config['task']} ({len(stage.task.train)} train, {len(stage.task.eval)} held-out)")
-  names = ("rollout", "rewards", "credit") if stage.kind == "rl" else ()
+  names = () if stage.kind == "sft" else ("rollout", "rewards", "credit")
   for name in (*names, "objective", "reduce", "optimiser"):
     table.add_row(name, str(config[name]))
   table.add_row("needs", ", ".join(sorted(stage.train_step.needs)))
-  if stage.kind != "rl":
+  if stage.kind == "sft":
     return
-  arguments, rollout = abstract_rollout(experiment, stage, state.params)
+  arguments, rollout = abstract_rollout(stage, state.params)
   n, t = rollout.tokens.shape
   rows = n // (train.num_microbatches * train.num_minibatches)
   table.add_row("shapes", f"{n} rows x {t} tokens, {rollout.num_groups} groups; {rows} rows at once in the update")

@@ -10,34 +10,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rlvr_jax.core import check_keys, check_number
 from rlvr_jax.evals import EvalResult, compare, curve, summarise_eval
 from rlvr_jax.runs.display import Display
 from rlvr_jax.runs.lab_run import SPENT, LabResult, LabRun, Lanes, Point
 from rlvr_jax.runs.laboratory import Evaluated
 from rlvr_jax.runs.settings import plain as plain_config
+from rlvr_jax.runs.stop import check_stop, stalled
 from rlvr_jax.runs.writers import MetricWriter, write_json_atomic
 from rlvr_jax.tasks import EVAL_ID
 from rlvr_jax.train import Checkpointer
 
 FREE = ("log", "verify", "checkpoint")  # config keys that change no number of a run
-
-
-def check_stop(stop: Mapping[str, Any] | None) -> dict[str, Any] | None:
-  """config.stages[i].stop = dict(patience=..., min_delta=0.0), counted in evaluations of the held-out accuracy."""
-  if not stop:
-    return None
-  check_keys("config.stages: stop", stop, ("patience", "min_delta"))
-  check_number("config.stages: stop.patience", stop.get("patience", 0), minimum=1)
-  return dict(patience=int(stop["patience"]), min_delta=float(stop.get("min_delta", 0.0)))
-
-
-def stalled(accuracy: list[np.ndarray], patience: int, min_delta: float) -> np.ndarray:
-  """Bool["s"]: lanes whose last `patience` evaluations are no better than the best before them by `min_delta`."""
-  curve = np.stack(accuracy)
-  if len(curve) <= patience:
-    return np.zeros(curve.shape[1], bool)
-  return curve[-patience:].max(axis=0) <= curve[:-patience].max(axis=0) + min_delta
 
 
 class Progress:
@@ -195,7 +178,7 @@ def _run_stage(run: LabRun, host: Host, progress: Progress, lanes: Lanes) -> Lan
   """From where the stage stands to its end: its number of steps, its stop rule, or the budget of every lane."""
   stage, index = run.stages[progress.stage], progress.stage
   total, every = stage.settings["train"].num_steps, stage.settings["eval"].every
-  stop, save_every = check_stop(run.stage_configs[index].get("stop")), stage.settings["checkpoint"].every
+  stop, save_every = check_stop(run.stage_configs[index].get("stop"), every), stage.settings["checkpoint"].every
   whole = sum(s.settings["train"].num_steps for s in run.stages)
   if progress.done == 0:
     _look(run, host, progress, lanes)

@@ -20,6 +20,7 @@ from rlvr_jax.runs.arena import Arena, names
 from rlvr_jax.runs.collect import Collect, make_play, select_key
 from rlvr_jax.runs.method import check_rows, check_sampling_matches, make_method, with_heads
 from rlvr_jax.runs.settings import SECTIONS, plain, resolve_stages, section
+from rlvr_jax.runs.stop import check_stop
 from rlvr_jax.tasks import EVAL_ID
 from rlvr_jax.train import TrainState
 
@@ -121,6 +122,7 @@ def _make_stage(config: Mapping[str, Any], arena: Arena, model: Any) -> LabStage
   settings = {name: section(name, config.get(name, {})) for name in SECTIONS if name != "mesh"}
   check_sampling_matches(config["rollout"])
   check_rows(kind, settings["prompts"].per_step, config["rollout"], settings["train"])
+  check_stop(config.get("stop"), settings["eval"].every)
   if kind == "sft":
     config = config | dict(views={}, selection=dict(name="uniform"), refill=None, replay=None)
   method = make_method(config, settings, model)

@@ -6,7 +6,7 @@ import json
 import signal
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +17,12 @@ from rlvr_jax.core import Rollout
 from rlvr_jax.evals import EvalResult, compare, curve, read_rows
 from rlvr_jax.rewards import VerifierPool
 from rlvr_jax.runs.build import Experiment, Stage, build_experiment, enter_stage, prompt_arrays
+from rlvr_jax.runs.contexts import attach_jitted, encode
 from rlvr_jax.runs.display import Display
 from rlvr_jax.runs.evaluate import make_evaluator
 from rlvr_jax.runs.health import RewardHealth
+from rlvr_jax.runs.host_collect import Collector, Seen
+from rlvr_jax.runs.stop import stalled
 from rlvr_jax.runs.verify import Scored, score, with_rewards
 from rlvr_jax.runs.writers import MetricWriter, RolloutLog, write_json_atomic
 from rlvr_jax.sharding import place, replicate
@@ -127,33 +130,66 @@ class Run:
       self.metrics.write(step, scalars)
     return result
 
-  def rl_rollout(self, stage: Stage, state, step: int, pending):
-    """Samples and verifies one batch. Writes and shows the step before it while the sampler already runs."""
-    experiment, generation = self.experiment, self.experiment.loaded.generation
-    batch = next(stage.loader)
-    self.await_update(pending)
-    rollout = stage.sample(
-      state.params, prompt_arrays(experiment, batch), self.run_key, replicate(experiment.mesh, np.int32(step))
-    )
-    self.report(pending)
-    jax.block_until_ready(rollout.tokens)  # the host needs them now anyway
-    self.phases.mark("sample")
-    scored = score(
-      rollout, batch.examples, experiment.loaded.tokenizer, generation.stop_ids, self.pool, stage.weights, stage.metric
-    )
-    self.phases.mark("verify")
-    if alarm := self.health.observe(scored.verdicts):
-      self.display.message(alarm, "warning")
-    self.counters["generated_tokens"] += int(scored.lengths.sum())
-    self.counters["update_tokens"] += int(scored.lengths[scored.mixed.row_mask].sum())
-    return with_rewards(rollout, scored.mixed, experiment.mesh), (step, batch, scored)
+  def play(self, stage: Stage, step: int, pending) -> Callable:
+    """`(state, batch, key, sampler) -> (rollout, scored)`: samples and verifies one batch of prompts.
 
-  def sft_rollout(self, stage: Stage, step: int, pending):
+    The first time, it writes and shows the step before while the sampler already runs.
+    """
+    experiment, generation, waiting = self.experiment, self.experiment.loaded.generation, [pending]
+
+    def one(state, batch, key, sampler):
+      before = waiting.pop() if waiting else None
+      self.await_update(before)
+      rollout = sampler(state.params, prompt_arrays(experiment, batch), key, self.on_devices(np.int32(step)))
+      self.report(before)
+      jax.block_until_ready(rollout.tokens)  # the host needs them now anyway
+      self.phases.mark("sample")
+      scored = score(
+        rollout,
+        batch.examples,
+        experiment.loaded.tokenizer,
+        generation.stop_ids,
+        self.pool,
+        stage.weights,
+        stage.metric,
+      )
+      self.phases.mark("verify")
+      if alarm := self.health.observe(scored.verdicts):
+        self.display.message(alarm, "warning")
+      self.counters["generated_tokens"] += int(scored.lengths.sum())
+      rollout = with_rewards(rollout, scored, experiment.mesh)
+      return self.with_contexts(stage, rollout, batch), scored
+
+    return one
+
+  def on_devices(self, value):
+    return replicate(self.experiment.mesh, value)
+
+  def with_contexts(self, stage: Stage, rollout: Rollout, batch) -> Rollout:
+    """The rollout with what its privileged teachers read."""
+    if not stage.contexts:
+      return rollout
+    loaded, mesh = self.experiment.loaded, self.experiment.mesh
+    prompts = {
+      name: encode(context, batch.examples, self.experiment.template, loaded.tokenizer, loaded.generation.pad_id)
+      for name, context in stage.contexts.items()
+    }
+    return attach_jitted(rollout, place(mesh, prompts, ("batch", "time")))
+
+  def rl_rollout(self, stage: Stage, state, step: int, pending):
+    """A verified rollout, the state whose selection has heard of it, and what there is to report."""
+    collector = Collector(stage, self.run_key, step, self.play(stage, step, pending), self.on_devices)
+    rollout, state, seen = collector.collect(state)
+    lengths, rows = jax.device_get((rollout.action_mask, rollout.row_mask))
+    self.counters["update_tokens"] += int(lengths[rows].sum())
+    return rollout, state, seen
+
+  def sft_rollout(self, stage: Stage, state, step: int, pending):
     self.settle(pending)
     batch = next(stage.loader)
     rollout = place(self.experiment.mesh, demonstrated(batch), ("batch", "time"))
     self.counters["update_tokens"] += int(np.sum(batch.action_mask))
-    return rollout, (step, None, None)
+    return rollout, state, Seen(step, batch.prompt_id, None, {})
 
   def await_update(self, pending) -> None:
     """Waits for an update, so that the clock tells it from the sampling after it. Costs the gap of one dispatch."""
@@ -165,11 +201,12 @@ class Run:
     """Writes and shows a finished step."""
     if pending is None:
       return
-    (step, batch, scored), metrics, counters = pending
-    scalars = to_floats(metrics)
+    seen, metrics, counters = pending
+    step, scored = seen.step, seen.scored
+    scalars = to_floats(metrics) | seen.extra
     if scored is not None:
       scalars |= host_scalars(scored, counters)
-      self.rollouts.write(step, batch, scored)
+      self.rollouts.write(step, seen, scored)
     else:
       scalars |= {f"budget/{k}": float(v) for k, v in counters.items()}
     phases = self.phases.take()
@@ -194,12 +231,12 @@ def train_stage(run: Run, stage: Stage, state, done: int, checkpointer: Checkpoi
   """Iterations done+1 .. stage.end. Evaluates and saves as configured, and saves at the end and when asked to stop."""
   every, save_every = stage.settings["eval"].every, stage.settings["checkpoint"].every
   pending = None
+  if done > stage.start and has_stalled(run, stage, done):
+    return state
   for step in range(max(done, stage.start) + 1, stage.end + 1):
     with jax.transfer_guard("disallow"):  # nothing travels between host and device unless the code says so
-      if stage.kind == "rl":
-        rollout, seen = run.rl_rollout(stage, state, step, pending)
-      else:
-        rollout, seen = run.sft_rollout(stage, step, pending)
+      collect = run.sft_rollout if stage.kind == "sft" else run.rl_rollout
+      rollout, state, seen = collect(stage, state, step, pending)
       state, metrics = stage.step(state, rollout)
     run.counters["dropped_prompts"] = stage.loader.num_dropped
     pending = (seen, metrics, dict(run.counters))
@@ -209,6 +246,7 @@ def train_stage(run: Run, stage: Stage, state, done: int, checkpointer: Checkpoi
       run.settle(pending)
       pending = None
       accuracy = run.evaluate(evaluator, state.params, step).accuracy
+      last = last or has_stalled(run, stage, step)
     if last or run.stop_asked or step % save_every == 0:
       run.settle(pending)
       pending = None
@@ -217,7 +255,18 @@ def train_stage(run: Run, stage: Stage, state, done: int, checkpointer: Checkpoi
     if run.stop_asked and not last:
       checkpointer.wait()
       raise Stopped(f"SIGTERM: stopped after step {step} of {stage.end}; the same command goes on from there")
+    if last:
+      break
   return state
+
+
+def has_stalled(run: Run, stage: Stage, step: int) -> bool:
+  """Whether the stage's stop rule holds, from the evaluations it has had up to `step`."""
+  if stage.stop is None:
+    return False
+  paths = [(at, run.eval_path(at)) for at in range(stage.start, step + 1)]
+  accuracy = [np.array([json.loads(p.read_text(encoding="utf-8"))["accuracy"]]) for _, p in paths if p.exists()]
+  return bool(accuracy) and bool(stalled(accuracy, **stage.stop)[0])
 
 
 def restore(experiment: Experiment, checkpointer: Checkpointer, allow_changes: bool):

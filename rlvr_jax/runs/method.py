@@ -53,17 +53,31 @@ def with_heads(decoder: Decoder, critic: Mapping[str, Any] | None) -> Decoder | 
   return WithHeads(decoder, heads, critic.get("trunk", "own"))
 
 
-def make_views(specs: Mapping[str, Mapping[str, Any]]) -> dict[str, ViewSpec]:
-  """config.views = dict(teacher=dict(params="ema", context="solution", decay=0.99, expert=...))."""
+VIEW_KEYS = ("params", "context", "decay")  # of a ViewSpec
+VIEW_SOURCES = ("expert", "source", "max_tokens")  # where given parameters come from; the room of a text context
+
+
+def make_views(specs: Mapping[str, Mapping[str, Any]], models: Mapping[str, Any]) -> dict[str, ViewSpec]:
+  """config.views = dict(teacher=dict(params="ema", context="hint", decay=0.99)); params="given" has a `source` of its
+  own (a model to load) or an `expert` (parameters that an earlier stage saved)."""
   views = {}
   for name, spec in specs.items():
-    check_keys(f"config.views.{name}", spec, ("params", "context", "decay", "expert"))
-    views[name] = ViewSpec(**{key: value for key, value in spec.items() if key != "expert"})
+    check_keys(f"config.views.{name}", spec, (*VIEW_KEYS, *VIEW_SOURCES))
+    given = [key for key in ("expert", "source") if spec.get(key)]
+    if (spec.get("params") == "given") != (len(given) == 1):
+      raise ValueError(
+        f"config.views.{name}: params='given' goes with one of expert and source, got params={spec.get('params')!r} "
+        f"with {given}"
+      )
+    options = {key: value for key, value in spec.items() if key in VIEW_KEYS}
+    views[name] = ViewSpec(**options, model=models.get(name))
   return views
 
 
-def make_method(config: Mapping[str, Any], settings: Mapping[str, Any], model: Any, supplied=()) -> TrainStep:
-  """The train step of one stage, everything in it checked."""
+def make_method(
+  config: Mapping[str, Any], settings: Mapping[str, Any], model: Any, supplied=(), models: Mapping[str, Any] = {}
+) -> TrainStep:
+  """The train step of one stage, everything in it checked. `models`: view -> a model of its own."""
   train, rollout = settings["train"], config["rollout"]
   samples = config.get("kind", "rl") != "sft"
   total = dict(total_steps=train.num_steps * train.num_minibatches * train.num_epochs)
@@ -82,7 +96,7 @@ def make_method(config: Mapping[str, Any], settings: Mapping[str, Any], model: A
     chunk_tokens=train.chunk_tokens,
     report=("entropy",) if train.report_entropy else (),
     supplied=supplied if samples else (),
-    views=make_views(config.get("views", {})),
+    views=make_views(config.get("views", {}), models),
   )
 
 

@@ -1,5 +1,6 @@
 """The host seam: sampled tokens to text, text to verdicts, verdicts back onto the rollout."""
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -20,6 +21,7 @@ class Scored(NamedTuple):
   metric: np.ndarray  # [n] raw score of the component called accuracy; NaN where there is no verdict
   lengths: np.ndarray  # [n] generated tokens
   truncated: np.ndarray  # [n]
+  answer_id: np.ndarray  # Int32[n] equal answers to a prompt have equal ids; -1: none was read
 
 
 def to_text(rollout: Rollout, examples: Sequence[Any], tokenizer, stop_ids: Sequence[int]) -> list[Sample]:
@@ -65,10 +67,41 @@ def score(
     metric=np.where(mixed.has_verdict[metric], mixed.rewards[metric], np.nan),
     lengths=np.array([s.num_tokens for s in samples]),
     truncated=np.array([s.truncated for s in samples]),
+    answer_id=answer_ids([row[metric].answer for row in verdicts]),
   )
 
 
-def with_rewards(rollout: Rollout, mixed: Mixed, mesh) -> Rollout:
+def answer_ids(answers: Sequence[str | None]) -> np.ndarray:
+  """Int32["n"]: the hash of each answer's text, the same in every batch and process; -1 for none."""
+  digest = lambda text: int.from_bytes(hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()[:4]) >> 1
+  return np.array([-1 if answer is None else digest(answer) for answer in answers], np.int32)
+
+
+def joined(parts: Sequence[Scored]) -> Scored:
+  """Several scored batches of one stage as one."""
+  if len(parts) == 1:
+    return parts[0]
+  mixed = [part.mixed for part in parts]
+  by_label = lambda field: {k: np.concatenate([getattr(m, field)[k] for m in mixed]) for k in mixed[0].rewards}
+  statuses = {
+    k: {status: sum(m.statuses[k][status] for m in mixed) for status in of} for k, of in mixed[0].statuses.items()
+  }
+  rows = lambda field: np.concatenate([getattr(part, field) for part in parts])
+  return Scored(
+    samples=[x for part in parts for x in part.samples],
+    verdicts=[x for part in parts for x in part.verdicts],
+    mixed=Mixed(
+      np.concatenate([m.reward for m in mixed]), by_label("rewards"), np.concatenate([m.row_mask for m in mixed]),
+      by_label("has_verdict"), statuses, [x for m in mixed for x in m.reasons],
+    ),  # fmt: skip
+    metric=rows("metric"), lengths=rows("lengths"), truncated=rows("truncated"), answer_id=rows("answer_id"),
+  )  # fmt: skip
+
+
+def with_rewards(rollout: Rollout, scored: Scored, mesh) -> Rollout:
   """The rollout with its rewards; rows without a verdict leave group statistics and loss."""
-  reward, rewards, has_verdict = place(mesh, (mixed.reward, mixed.rewards, mixed.row_mask), ("batch",))
-  return rollout.replace(reward=reward, rewards=rewards, row_mask=rollout.row_mask & has_verdict)
+  mixed = scored.mixed
+  arrays = mixed.reward, mixed.rewards, mixed.row_mask, scored.answer_id
+  reward, rewards, has_verdict, answer_id = place(mesh, arrays, ("batch",))
+  row_mask = rollout.row_mask & has_verdict
+  return rollout.replace(reward=reward, rewards=rewards, row_mask=row_mask, answer_id=answer_id)

@@ -116,6 +116,7 @@ class Loader:
     self.batches_per_epoch = len(kept.indices) // batch_size
     self._examples, self._encode, self._collate = examples, encode, collate
     self._identity = dict(fingerprint=kept.fingerprint, batch_size=batch_size, seed=seed, shuffle=shuffle)
+    self._indices = kept.indices
     self._num_batches = None if num_epochs is None else num_epochs * self.batches_per_epoch
     self._next = 0
     order = grain.MapDataset.source(kept.indices)
@@ -130,6 +131,16 @@ class Loader:
       raise StopIteration
     examples = [self._examples[int(i)] for i in self._order[self._next]]
     self._next += 1
+    return self._collate([(example, self._encode(example)) for example in examples])
+
+  @property
+  def num_rows(self) -> int:
+    """Usable rows."""
+    return len(self._indices)
+
+  def at(self, rows: Sequence[int]):
+    """The batch of these usable rows, chosen by someone else; the position stays where it is. -1: filler, row 0."""
+    examples = [self._examples[self._indices[max(int(i), 0)]] for i in rows]
     return self._collate([(example, self._encode(example)) for example in examples])
 
   @property

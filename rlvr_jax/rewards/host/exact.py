@@ -23,7 +23,7 @@ def exact(casefold: bool = False):
     if answer is None or not answer.strip():
       return verdict(0.0, "unparsable", "no text outside the reasoning block")
     if same(answer) == same(sample.reference):
-      return verdict(1.0, "ok", "equal")
-    return verdict(0.0, "wrong", f"{answer.strip()[:80]!r} is not {sample.reference.strip()[:80]!r}")
+      return verdict(1.0, "ok", "equal", same(answer))
+    return verdict(0.0, "wrong", f"{answer.strip()[:80]!r} is not {sample.reference.strip()[:80]!r}", same(answer))
 
   return verify

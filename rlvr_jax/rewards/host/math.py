@@ -37,7 +37,9 @@ def math(answer_format: str = "boxed"):
     if echo:
       return verdict(0.0, "wrong", f"{answer[:80]!r} repeats the question")
     reason = f"{answer[:80]!r} {'is' if right else 'is not'} {reference[:80]!r}"
-    return verdict(float(right), "ok" if right else "wrong", reason)
+    # Every right answer is the same one; wrong ones are told apart by their spelling.
+    identity = normalise(reference) if right else normalise(answer)
+    return verdict(float(right), "ok" if right else "wrong", reason, identity)
 
   return verify
 

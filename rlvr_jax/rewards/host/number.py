@@ -37,7 +37,7 @@ def number(rel_tol: float = 0.0, abs_tol: float = 0.0, answer_format: str = "any
     allowed = max(Fraction(str(rel_tol)) * abs(reference), Fraction(str(abs_tol)))
     right = abs(value - reference) <= allowed
     reason = f"{answer[:80]!r} against {text[:80]!r}, rel_tol={rel_tol:g} abs_tol={abs_tol:g}"
-    return verdict(float(right), "ok" if right else "wrong", reason)
+    return verdict(float(right), "ok" if right else "wrong", reason, str(value))
 
   return verify
 

@@ -51,8 +51,8 @@ def countdown(
   partial result beyond 10^9. Answers are equal if their tokens are.
 
   The target is the value of the demonstration, which joins one number at a time, on either side, by an operator that
-  keeps the value in range. The difficulty of a problem is the length of its demonstration in tokens, plus the numbers
-  that it leaves out. Ids repeat problems once there are more ids than problems.
+  keeps the value in range. The difficulty of a problem is the length of its demonstration in tokens, plus the number
+  of its products and of the numbers that it leaves out. Ids repeat problems once there are more ids than problems.
 
   Args:
     operators: that demonstrations use, of "+-*"; without "-" no sum or product may exceed `max_target`.
@@ -100,7 +100,8 @@ def countdown(
     return GraphVerdict(correct.astype(jnp.float32), parsable, answer_id)
 
   def difficulty(facts: Countdown):
-    return (jnp.sum(demonstration(facts)[1]) - 1 + jnp.sum(~facts.used)).astype(jnp.float32)
+    num_products = jnp.sum(facts.used & (facts.operator == TIMES))
+    return (jnp.sum(demonstration(facts)[1]) - 1 + num_products + jnp.sum(~facts.used)).astype(jnp.float32)
 
   return GraphTask(
     "countdown", symbols, pad_id, stop_id, prompt_tokens, max_new_tokens, num_train, num_eval,

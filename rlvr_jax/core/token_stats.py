@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Float32, Int
 
-from rlvr_jax.core.build import check_keys
+from rlvr_jax.core.build import check_keys, check_number
 from rlvr_jax.core.types import Divergence
 
 CHUNK_LOGITS = 2**26  # logits at once where no chunk length is asked for: 256 MiB in float32
@@ -79,8 +79,7 @@ def token_statistics(
     vocabulary.
   """
   check_keys("token_statistics", want, STATISTICS)
-  if not temperature > 0:
-    raise ValueError(f"token_statistics: temperature must be > 0, got {temperature}")
+  check_number("token_statistics: temperature", temperature, above=0)
   if first < 1:
     raise ValueError(f"token_statistics: first must be >= 1, got {first}: nothing predicts column 0")
   if chunk_tokens is None:

@@ -5,7 +5,7 @@ Transformers applies them in the same order.
 """
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -22,10 +22,19 @@ class Filters(NamedTuple):
   min_p: float | None = None
 
 
+def _is_swept(temperature: Any) -> bool:
+  """Whether a sweep maps over it; then it is taken as positive."""
+  return isinstance(temperature, jax.core.Tracer)
+
+
+def _is_greedy(filters: Filters) -> bool:
+  return not _is_swept(filters.temperature) and filters.temperature == 0
+
+
 def check_filters(filters: Filters) -> Filters:
   """`filters`, or a ValueError naming the setting that is out of range."""
   temperature, top_k, top_p, min_p = filters
-  if not 0 <= temperature < math.inf:
+  if not _is_swept(temperature) and not 0 <= temperature < math.inf:
     raise ValueError(f"temperature must be finite and >= 0 (0 is greedy), got {temperature}")
   if top_k is not None and (top_k != int(top_k) or top_k < 1):
     raise ValueError(f"top_k must be an integer >= 1, or None for off, got {top_k}")
@@ -77,7 +86,7 @@ def candidates(logits: Float[Array, "n v"], filters: Filters) -> tuple[Float32[A
 
 def processed_log_probs(logits: Float[Array, "n v"], filters: Filters) -> Float32[Array, "n v"]:
   """Log-probabilities of the distribution that `draw` samples from, in nats; -inf for a dropped token."""
-  if filters.temperature == 0:
+  if _is_greedy(filters):
     best = jnp.argmax(logits, axis=-1, keepdims=True)
     return jnp.where(jnp.arange(logits.shape[-1])[None] == best, 0.0, -jnp.inf).astype(jnp.float32)
   scaled, ids = candidates(logits, filters)
@@ -130,7 +139,7 @@ def draw(
   In nats. Deterministic in `uniforms`, two independent ones in [0, 1) per row. A dropped token is never drawn. NaN
   logits give a NaN log-probability.
   """
-  if filters.temperature == 0:
+  if _is_greedy(filters):
     tokens = jnp.argmax(logits, axis=-1)
     zero = jnp.where(jnp.isnan(jnp.max(logits, axis=-1)), jnp.nan, 0.0).astype(jnp.float32)
     return tokens.astype(jnp.int32), zero, zero if with_entropy else None

@@ -1,10 +1,12 @@
 """Optax optimisers with schedule, clipping and weight decay. `__all__` is the registry that configs name."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import optax
 
-from rlvr_jax.core import PyTree, check_keys
+from rlvr_jax.core import PyTree, check_keys, check_number
 
 __all__ = ["adamw", "sgd"]
 
@@ -27,8 +29,7 @@ def make_schedule(
 ) -> optax.Schedule:
   """Linear over `warmup_steps` updates, then constant, or down to `final_fraction` of the peak at `total_steps`."""
   check_keys("the optimiser's schedule", [schedule], SCHEDULES)
-  if not learning_rate >= 0:
-    raise ValueError(f"learning_rate must be >= 0, got {learning_rate}")
+  check_number("learning_rate", learning_rate, minimum=0)
   if warmup_steps < 0:
     raise ValueError(f"warmup_steps must be >= 0, got {warmup_steps}")
   if schedule == "constant":
@@ -48,10 +49,14 @@ def make_schedule(
   return optax.join_schedules([warmup, after], [warmup_steps])
 
 
+def _is_swept(value: Any) -> bool:
+  return isinstance(value, jax.core.Tracer)
+
+
 def _clip(clip_norm: float | None) -> optax.GradientTransformation:
   if clip_norm is None:
     return optax.identity()
-  if not clip_norm > 0:
+  if not _is_swept(clip_norm) and not clip_norm > 0:
     raise ValueError(f"clip_norm must be > 0, or None for no clipping, got {clip_norm}")
   return optax.clip_by_global_norm(clip_norm)
 
@@ -72,12 +77,12 @@ def adamw(
 
   Ref: Loshchilov & Hutter, arXiv:1711.05101.
   """
-  if not weight_decay >= 0:
-    raise ValueError(f"weight_decay must be >= 0, got {weight_decay}")
+  check_number("weight_decay", weight_decay, minimum=0)
+  decays = _is_swept(weight_decay) or weight_decay
   return optax.named_chain(
     ("clip", _clip(clip_norm)),
     ("adam", optax.scale_by_adam(b1, b2, eps)),
-    ("decay", optax.add_decayed_weights(weight_decay, decay_mask) if weight_decay else optax.identity()),
+    ("decay", optax.add_decayed_weights(weight_decay, decay_mask) if decays else optax.identity()),
     (
       "rate",
       optax.scale_by_learning_rate(make_schedule(learning_rate, schedule, warmup_steps, total_steps, final_fraction)),
@@ -95,11 +100,11 @@ def sgd(
   momentum: float = 0.0,
 ) -> optax.GradientTransformation:
   """Clipping by global norm, momentum (an exponential sum, not a mean), learning rate."""
-  if not 0 <= momentum < 1:
+  if not _is_swept(momentum) and not 0 <= momentum < 1:
     raise ValueError(f"momentum must be in [0, 1), got {momentum}")
   return optax.named_chain(
     ("clip", _clip(clip_norm)),
-    ("momentum", optax.trace(momentum) if momentum else optax.identity()),
+    ("momentum", optax.trace(momentum) if _is_swept(momentum) or momentum else optax.identity()),
     (
       "rate",
       optax.scale_by_learning_rate(make_schedule(learning_rate, schedule, warmup_steps, total_steps, final_fraction)),

@@ -65,7 +65,7 @@ def describe_lab(config) -> str:
     for name in (*names, "objective", "reduce", "optimiser"):
       if stage.config.get(name):
         table.add_row(name, str(stage.config[name]))
-    table.add_row("needs", ", ".join(sorted(stage.needs)))
+    table.add_row("needs", ", ".join(sorted(stage.method.needs)))
     rows = stage.settings["prompts"].per_step * (1 if stage.kind == "sft" else stage.config["rollout"]["group_size"])
     table.add_row("shapes", f"{rows} rows x ({task.prompt_tokens} + {run.arena.max_new_tokens}) tokens")
   console.print(table)

@@ -22,7 +22,7 @@ from rlvr_jax.runs.method import check_rows, check_sampling_matches, make_method
 from rlvr_jax.runs.settings import SECTIONS, plain, resolve_stages, section
 from rlvr_jax.runs.stop import check_stop
 from rlvr_jax.tasks import EVAL_ID
-from rlvr_jax.train import TrainState
+from rlvr_jax.train import TrainState, TrainStep
 
 INIT, EVAL = 0x494E4954, 0x45564C  # folded into the run key: no two uses share a key
 HINT = "hint"  # the privileged context: the prompt after the task's hint, which for a graph task is a demonstration
@@ -47,7 +47,7 @@ class LabStage(NamedTuple):
   iterate: Callable[[TrainState], tuple[TrainState, dict[str, Stat]]]
   evaluate: Callable[[PyTree, Array], Evaluated]  # (params, run key)
   experts: tuple[str, ...]  # names of the saved parameters that `enter` wants
-  needs: tuple[str, ...]
+  method: TrainStep
 
 
 def is_graph_task(config: Mapping[str, Any]) -> bool:
@@ -146,7 +146,7 @@ def _make_stage(config: Mapping[str, Any], arena: Arena, model: Any) -> LabStage
 
   return LabStage(
     kind, config, settings, enter, iterate, _make_evaluate(config, settings, arena, model), tuple(experts.values()),
-    method.needs,
+    method,
   )  # fmt: skip
 
 

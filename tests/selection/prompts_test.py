@@ -53,6 +53,12 @@ def test_orders_are_uniform():
   assert counts.sum() == 4000 and ((counts - 4000 / 24) ** 2 / (4000 / 24)).sum() < 49.7
 
 
+def test_an_order_depends_on_all_of_its_bits():
+  bits = jnp.array([[1, 1], [1, 2], [2, 1], [1, 1 + 2**31], [1 + 2**31, 1]], jnp.uint32)
+  orders = jax.jit(jax.vmap(lambda order: permuted(jnp.arange(30), order, 1000)))(bits)
+  assert len({tuple(order) for order in orders.tolist()}) == 5
+
+
 @pytest.mark.parametrize("spec", ROWS, ids=str)
 def test_contract(spec):
   # Indices in range and distinct, same key same proposal, another key another, state type stable, vmap over seeds.
@@ -125,13 +131,15 @@ def test_a_restored_epoch_goes_on(stop):
 
 
 def test_mopps_posterior_by_hand():
-  # λ = 0.5, prior Beta(2, 1); prompt 1: 3 of 4, then 0 of 2; prompt 2: no verdict.
-  # α: 0.5·2 + 0.5·2 + 3 = 5, then 0.5·5 + 0.5·2 + 0 = 3.5.   β: 0.5 + 0.5 + 1 = 2, then 1 + 0.5 + 2 = 3.5.
-  part = selection.mopps(3, 2, decay=0.5, prior_a=2.0, prior_b=1.0)
+  # λ = 1/4, prior Beta(2, 1); prompt 1: 3 of 4, then 0 of 2; prompt 2: no verdict.
+  # α: 2/4 + 3·2/4 + 3 = 5, then 5/4 + 3·2/4 + 0 = 2.75.   β: 1/4 + 3/4 + 1 = 2, then 2/4 + 3/4 + 2 = 3.25.
+  part = selection.mopps(3, 2, decay=0.25, prior_a=2.0, prior_b=1.0)
   state = part.observe(part.init(), jnp.array([1, 2]), jnp.array([3.0, 0.0]), jnp.array([4.0, 0.0]))
   assert state.alpha.tolist() == [2, 5, 2] and state.beta.tolist() == [1, 2, 1]
   state = part.observe(state, jnp.array([1, 2]), jnp.array([0.0, 0.0]), jnp.array([2.0, 0.0]))
-  assert state.alpha.tolist() == [2, 3.5, 2] and state.beta.tolist() == [1, 3.5, 1]
+  assert state.alpha.tolist() == [2, 2.75, 2] and state.beta.tolist() == [1, 3.25, 1]
+  state = part.observe(state, jnp.array([0, 1]), jnp.array([1.0, 0.0]), jnp.array([1.0, 0.0]))
+  assert state.alpha.tolist() == [3, 2.75, 2] and state.beta.tolist() == [1, 3.25, 1]
 
 
 def test_mopps_samples_its_posterior_and_takes_the_nearest():

@@ -7,10 +7,10 @@ import jax
 import jax.numpy as jnp
 
 import rlvr_jax.rewards.graph as components_room
+import rlvr_jax.selection as selection_room
 from rlvr_jax.core import PyTree, Rollout, Stat, build, check_keys
 from rlvr_jax.rollouts import PromptArrays, refill
 from rlvr_jax.runs.arena import Arena
-from rlvr_jax.selection import replay
 
 SELECT, SCREEN, REPLAY = 0x53454C, 0x534352, 0x524550  # folded into the run key: no two uses share a key
 
@@ -38,7 +38,11 @@ def make_play(config: Mapping[str, Any], arena: Arena, model: Any, select: Any) 
   if hasattr(select, "take"):
     if config.get("refill"):
       raise ValueError("config.refill and a selection that screens are two ways to one end; use one of them")
-    play = rounds.screened(config.get("screen", {}).get("group_size", 4))
+    screen = config.get("screen") or {}
+    check_keys("config.screen", screen, ("group_size",))
+    play = rounds.screened(screen.get("group_size", 4))
+  elif config.get("screen"):
+    raise ValueError("config.screen goes with a selection that screens, such as speed_rl")
   elif config.get("refill"):
     play = rounds.refilled(config["refill"])
   else:
@@ -52,7 +56,11 @@ def _make_rewards(specs) -> dict[str, tuple[float, Callable]]:
   for spec in specs:
     spec = dict(spec)
     weight, label = spec.pop("weight", 1.0), spec.pop("label", spec.get("name"))
+    if label in rewards:
+      raise ValueError(f"config.rewards: {label!r} stands twice; give one of them another label")
     rewards[label] = weight, build(components_room, spec)
+  if not rewards:
+    raise ValueError("config.rewards must have at least one component")
   return rewards
 
 
@@ -148,7 +156,8 @@ def _with_replay(collect: Collect, config: Mapping[str, Any]) -> Collect:
   """Fresh groups without signal give way to stored ones; the fresh rollout is stored after that."""
   spec = dict(config["replay"])
   metric = spec.pop("metric", "correct")
-  buffer = replay(group_size=config["rollout"]["group_size"], **spec)
+  check_keys("config.replay.metric", [metric], ("correct", "parsable", *_make_rewards(config["rewards"])))
+  buffer = build(selection_room, dict(name="replay") | spec, group_size=config["rollout"]["group_size"])
 
   def init(params):
     state = collect.init(params)

@@ -39,8 +39,16 @@ def with_budget(config: Mapping[str, Any]) -> dict[str, Any]:
   config = plain(config)
   stages = config.get("stages") or [dict(kind="rl")]
   last = dict(stages[-1])
+  if last.get("kind") == "sft":
+    raise ValueError("a budget of generated tokens never ends a comparison whose last stage is of kind 'sft'")
+  if not config.get("eval", {}).get("every"):
+    raise ValueError("a comparison needs config.eval.every >= 1: between evaluations it sees whether a budget is spent")
   last["train"] = dict(last.get("train", {}), num_steps=ENDLESS)
   return config | dict(stages=[*stages[:-1], last])
+
+
+def names_of(configs: Sequence[str]) -> list[str]:
+  return [Path(path).stem for path in configs]
 
 
 def lanes_of(seeds: Sequence[int], sweep: Mapping[str, Sequence[float]]) -> tuple[list[int], dict[str, list[float]]]:
@@ -122,14 +130,18 @@ def compare(
   Returns the rows of the report.
   """
   workdir, curves, done = Path(workdir), {}, 0
+  for what, given in (("seeds", list(seeds)), ("tasks", list(tasks)), ("names of configs", names_of(configs))):
+    if not given or len(set(given)) < len(given):
+      raise ValueError(f"compare: {what} must differ, and there must be one, got {given}")
   cells = []
   for task in tasks:
     for path in configs:
       config = load_config(path, task)
       for where, value in (changes or {}).items():
         config = set_path(config, where, value)
-      LabRun(with_budget(config), [0])  # whatever is wrong is wrong before the first cell runs
-      cells.append((task, Path(path).stem, config))
+      # Whatever is wrong is wrong before the first cell runs.
+      LabRun(with_budget(config), *lanes_of(seeds, sweep or {}), budget_tokens)
+      cells.append((task, *names_of([path]), config))
   for task in tasks:
     warm, curves[task] = {}, {}
     for _, name, config in (c for c in cells if c[0] == task):

@@ -3,8 +3,9 @@
 A lane is one seed, with its own value of every swept number. Lanes never meet, so each is what it would be alone.
 """
 
+import contextlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -14,7 +15,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from rlvr_jax.core import PyTree
 from rlvr_jax.runs.arena import make_arena
-from rlvr_jax.runs.laboratory import Evaluated, init_params, make_model, make_stages
+from rlvr_jax.runs.laboratory import Evaluated, check_swept, init_params, make_model, make_stages
 from rlvr_jax.runs.settings import plain, resolve_stages
 from rlvr_jax.train import TrainState
 
@@ -58,6 +59,17 @@ def lane_sharding(num_lanes: int) -> NamedSharding | None:
   return NamedSharding(Mesh(np.array(devices), ("lanes",)), PartitionSpec("lanes"))
 
 
+@contextlib.contextmanager
+def _named(paths: Sequence[str]) -> Iterator[None]:
+  """Says which swept path it was that a builder wanted as a Python number."""
+  try:
+    yield
+  except jax.errors.JAXTypeError as error:
+    if not paths:
+      raise
+    raise ValueError(f"{' or '.join(map(repr, paths))} cannot be swept: a part needs it as a Python number") from error
+
+
 class LabRun:
   """A config over lanes, with its compiled pieces.
 
@@ -77,6 +89,10 @@ class LabRun:
     sharded: bool = True,
   ):
     self.config = plain(config)
+    if "task" not in self.config:
+      raise ValueError(f"config needs 'task'; it has {sorted(self.config)}")
+    if not len(seeds):
+      raise ValueError("seeds must have at least one, for one lane")
     self.seeds = jnp.asarray(np.asarray(seeds, np.uint32))
     self.values = {path: jnp.asarray(v, jnp.float32) for path, v in (values or {}).items()}
     for path, lane_values in self.values.items():
@@ -89,10 +105,21 @@ class LabRun:
     self.arena = make_arena(self.config["task"])
     self.model = make_model(self.config, self.arena.task)
     self.stages = make_stages(self.config, self.arena, self.model)  # whatever is wrong is wrong here
+    self._check_sweep()
     self.sharding = lane_sharding(len(self.seeds)) if sharded else None
     self.run_keys = jax.vmap(jax.random.key)(self.seeds)
     self.compile_secs = self.run_secs = 0.0
     self._compiled: dict[Any, Callable] = {}
+
+  def _check_sweep(self) -> None:
+    """Builds every stage with every lane's numbers, and with traced ones."""
+    for path, lane_values in self.values.items():
+      check_swept(self.config, path)
+      build = lambda value, path=path: make_stages(self.config, self.arena, self.model, {path: value}) and 0
+      with _named([path]):
+        jax.eval_shape(build, jnp.zeros(()))
+      for value in dict.fromkeys(lane_values.tolist()):
+        build(value)
 
   def _place(self, tree):
     return tree if self.sharding is None else jax.device_put(tree, self.sharding)
@@ -101,7 +128,9 @@ class LabRun:
     """`fn` mapped over lanes and compiled once per name; compiling and running are timed apart."""
     started = time.perf_counter()
     if name not in self._compiled:
-      self._compiled[name] = jax.jit(jax.vmap(fn), donate_argnums=donate).lower(*args).compile()
+      with _named(list(self.values)):
+        lowered = jax.jit(jax.vmap(fn), donate_argnums=donate).lower(*args)
+      self._compiled[name] = lowered.compile()
       self.compile_secs += time.perf_counter() - started
       started = time.perf_counter()
     out = self._compiled[name](*args)
@@ -165,7 +194,11 @@ class LabRun:
 
   def evaluate(self, params: PyTree) -> Evaluated:
     """Held-out completions of every lane, as the last stage samples them (or as config.eval.rollout says)."""
-    return self.call("evaluate", self.stages[-1].evaluate, params, self._place(self.run_keys))
+
+    def one(params, key, values):
+      return self.stage_of(-1, values).evaluate(params, key)
+
+    return self.call("evaluate", one, params, self._place(self.run_keys), self.values)
 
   def over(self, lanes: Lanes) -> np.ndarray:
     """Bool["s"]: lanes whose budget is spent."""

@@ -51,9 +51,11 @@ def prefix_key(run: LabRun, stages: int) -> str:
   configs = [{k: v for k, v in c.items() if k not in FREE} for c in run.stage_configs[:stages]]
   for config in configs:
     if config.get("kind") == "sft":  # a supervised stage reads none of these
-      for name in ("rollout", "rewards", "credit", "selection", "refill", "views", "eval", "seed"):
+      for name in ("rollout", "rewards", "credit", "selection", "refill", "replay", "screen", "views", "eval", "seed"):
         config.pop(name, None)
   values = {path: np.asarray(v).tolist() for path, v in run.values.items()}
+  if any(config.get("stop") for config in configs):  # evaluations, which are the last stage's, decide when to stop
+    shared |= {f"stop.{name}": run.stage_configs[-1].get(name) for name in ("eval", "rollout")}
   return json.dumps([shared, configs, np.asarray(run.seeds).tolist(), values, run.budget], sort_keys=True)
 
 
@@ -182,7 +184,7 @@ def _run_stage(run: LabRun, host: Host, progress: Progress, lanes: Lanes) -> Lan
   whole = sum(s.settings["train"].num_steps for s in run.stages)
   if progress.done == 0:
     _look(run, host, progress, lanes)
-  while progress.done < total:
+  while progress.done < total and not _finished(run, lanes):
     length = min(every or total, total - progress.done)
     before = run.run_secs
     lanes, metrics = run.chunk(index, lanes, length)
@@ -194,12 +196,15 @@ def _run_stage(run: LabRun, host: Host, progress: Progress, lanes: Lanes) -> Lan
       mine = [p.accuracy for p in progress.points if p.stage == index]
       lanes = lanes._replace(stopped=lanes.stopped | jnp.asarray(stalled(mine, **stop)))
     host.on_progress(progress.iteration, whole, row | _told(point))
-    finished = bool((np.asarray(lanes.stopped) | run.over(lanes)).all())
-    if host.checkpointer is not None and (finished or progress.done >= total or progress.done % save_every == 0):
+    due = progress.done // save_every > (progress.done - length) // save_every
+    if host.checkpointer is not None and (due or progress.done >= total or _finished(run, lanes)):
       host.checkpointer.save(progress.iteration, lanes, progress.to_json())
-    if finished:
-      break
   return _saving(run, index, lanes)
+
+
+def _finished(run: LabRun, lanes: Lanes) -> bool:
+  """Whether no lane moves any more, in this stage."""
+  return bool((np.asarray(lanes.stopped) | run.over(lanes)).all())
 
 
 def _told(point: Point) -> dict[str, float]:
@@ -216,7 +221,7 @@ def _look(run: LabRun, host: Host, progress: Progress, lanes: Lanes) -> Point:
   seen = jax.device_get(run.evaluate(lanes.state.params))
   correct = seen.correct
   spent = {name: np.asarray(lanes.spent[name]) for name in SPENT}
-  point = Point(progress.iteration, progress.stage, correct.mean(axis=(1, 2)), spent, run.run_secs)
+  point = Point(progress.iteration, progress.stage, correct.mean(axis=(1, 2), dtype=np.float64), spent, run.run_secs)
   progress.points.append(point)
   host.write_point(point)
   if host.workdir is not None and len(run.seeds) == 1:

@@ -25,6 +25,11 @@ from rlvr_jax.tasks import EVAL_ID
 from rlvr_jax.train import TrainState, TrainStep
 
 INIT, EVAL = 0x494E4954, 0x45564C  # folded into the run key: no two uses share a key
+SWEPT = (
+  "rollout", "rewards", "credit", "objective", "reduce", "optimiser", "selection", "refill", "replay", "views", "eval",
+  "stages",
+)  # fmt: skip
+NEEDED = ("rollout", "rewards", "credit", "objective", "reduce", "optimiser")
 HINT = "hint"  # the privileged context: the prompt after the task's hint, which for a graph task is a demonstration
 
 
@@ -77,19 +82,41 @@ def init_params(model: Any, seed: Int[Array, ""]) -> PyTree:
   return model.wrap(model.decoder.init(key), jax.random.fold_in(key, 1))
 
 
+def _steps(path: str) -> list[str | int]:
+  return [int(index) if index else name for name, index in re.findall(r"([^.\[\]]+)|\[(\d+)\]", path)]
+
+
+def _at(node: Any, step: str | int, path: str) -> Any:
+  """One step down a path. Raises ValueError saying what there is."""
+  try:
+    if isinstance(node, (Mapping, list)):
+      return node[step]
+  except (KeyError, IndexError, TypeError):
+    pass
+  known = sorted(node) if isinstance(node, Mapping) else f"{len(node)} parts" if isinstance(node, list) else repr(node)
+  raise ValueError(f"config has no {path!r}: at {step!r} there is {known}")
+
+
+def check_swept(config: Mapping[str, Any], path: str) -> None:
+  """Raises ValueError unless the path leads to a number that differs between lanes without other programs."""
+  node = plain(config)
+  for step in _steps(path):
+    node = _at(node, step, path)
+  if isinstance(node, (bool, str, list, Mapping)):
+    raise ValueError(f"a sweep is over a number; config has {node!r} at {path!r}")
+  if (root := _steps(path)[0]) not in SWEPT:
+    raise ValueError(f"{path!r} cannot be swept: all lanes share {root!r}. A sweep is over numbers of {SWEPT}")
+
+
 def set_path(config: Any, path: str, value: Any) -> Any:
   """A plain config with one number replaced: `set_path(c, "credit[0].eps", 1e-4)`. The path must exist."""
-  steps = [int(index) if index else name for name, index in re.findall(r"([^.\[\]]+)|\[(\d+)\]", path)]
+  steps = _steps(path)
 
   def put(node, left):
     if not left:
       return value
     step = left[0]
-    try:
-      node[step]
-    except (KeyError, IndexError, TypeError):
-      known = sorted(node) if isinstance(node, Mapping) else f"{len(node)} parts"
-      raise ValueError(f"config has no {path!r}: at {step!r} there is {known}") from None
+    _at(node, step, path)
     if isinstance(node, Mapping):
       return {**node, step: put(node[step], left[1:])}
     return [put(x, left[1:]) if i == step else x for i, x in enumerate(node)]
@@ -108,7 +135,29 @@ def make_stages(
   config = plain(config)
   for path, value in (values or {}).items():
     config = set_path(config, path, value)
-  return tuple(_make_stage(stage, arena, model) for stage in resolve_stages(config))
+  stages, saved = [], set()
+  for i, stage_config in enumerate(resolve_stages(config)):
+    for name in NEEDED:
+      if name not in stage_config:
+        raise ValueError(f"config needs {name!r}; it has {sorted(stage_config)}")
+    if stage_config["task"] != config["task"]:
+      raise ValueError(f"config.stages[{i}].task: a laboratory run has one task, {config['task']}")
+    stages.append(_make_stage(stage_config, arena, model))
+    check_keys(f"config.stages[{i}].views: expert, saved by an earlier stage,", stages[-1].experts, saved)
+    saved |= {stage_config["save_as"]} if stage_config.get("save_as") else set()
+  return tuple(stages)
+
+
+def _experts(config: Mapping[str, Any], needs: tuple[str, ...]) -> dict[str, str]:
+  """View -> the name under which a stage saved its parameters, for views that something reads."""
+  given = {name: spec for name, spec in config.get("views", {}).items() if spec.get("params") == "given"}
+  for name, spec in given.items():
+    if spec.get("source"):
+      raise ValueError(
+        f"config.views.{name}.source: a graph task has a vocabulary of its own, so its teacher is an 'expert' that an "
+        f"earlier stage saved, got {spec['source']!r}"
+      )
+  return {name: spec["expert"] for name, spec in given.items() if any(n.startswith(f"{name}.") for n in needs)}
 
 
 def _contexts(config: Mapping[str, Any]) -> set[str]:
@@ -129,7 +178,7 @@ def _make_stage(config: Mapping[str, Any], arena: Arena, model: Any) -> LabStage
   select = _make_selection(config, arena, settings["prompts"].per_step)
   collect = _make_imitate(arena, select) if kind == "sft" else make_play(config, arena, model, select)
   privileged = bool(_contexts(config))
-  experts = {name: spec["expert"] for name, spec in config.get("views", {}).items() if spec.get("params") == "given"}
+  experts = _experts(config, method.needs)
 
   def enter(params, seed, step=0, saved=()) -> TrainState:
     given = {name: jax.tree.map(jnp.copy, saved[expert]) for name, expert in experts.items()}

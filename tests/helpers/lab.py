@@ -1,0 +1,87 @@
+"""A laboratory config small enough for tests, runs that share their programs, and parts defined outside the package."""
+
+import copy
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from rlvr_jax.core import Term, Transform
+from rlvr_jax.runs import LabRun
+
+# One token answers a sum modulo 5, one ends it. "parsable" is in the reward so that an untrained model has a signal.
+LAB = dict(
+  seed=0,
+  model=dict(source="tiny", sizes=dict(width=16, num_layers=1, num_heads=2, num_kv_heads=1, mlp_width=32)),
+  task=dict(name="modular_sum", num_terms=2, modulus=5, num_train=16, num_eval=8),
+  prompts=dict(per_step=2),
+  rollout=dict(name="groups", group_size=4, temperature=1.0),
+  rewards=[dict(name="correct", weight=1.0), dict(name="parsable", weight=0.5), dict(name="brevity", max_tokens=4)],
+  credit=[dict(name="group_normalise", eps=1e-6), dict(name="spread_over_tokens")],
+  objective=[dict(name="clipped_surrogate", weight=1.0, clip_low=0.2, clip_high=0.2)],
+  reduce=dict(name="token_mean"),
+  optimiser=dict(name="adamw", learning_rate=1e-2),
+  train=dict(num_steps=4),
+  eval=dict(every=2, num_prompts=8, num_samples=2),
+  checkpoint=dict(every=2),
+)
+SFT = dict(
+  kind="sft", train=dict(num_steps=2), objective=[dict(name="negative_log_likelihood")],
+  optimiser=dict(learning_rate=1e-2),
+)  # fmt: skip
+
+
+def lab(**changes):
+  """LAB with top-level keys replaced; a mapping is merged into the one it replaces unless it names another part."""
+  config = copy.deepcopy(LAB)
+  for key, value in changes.items():
+    merge = isinstance(value, dict) and isinstance(config.get(key), dict) and "name" not in value
+    config[key] = config[key] | value if merge else value
+  return config
+
+
+def twin(run: LabRun, seeds=None, values=None) -> LabRun:
+  """Another run of the same programs, which are not compiled again: as many lanes, of these seeds and swept numbers."""
+  seeds = np.asarray(run.seeds) if seeds is None else seeds
+  other = LabRun(run.config, seeds, run.values if values is None else values, run.budget, run.sharding is not None)
+  assert len(other.seeds) == len(run.seeds) and other.values.keys() == run.values.keys()
+  other._compiled = run._compiled
+  return other
+
+
+def host(tree):
+  """As numpy arrays; keys as their bits."""
+  plain = lambda x: jax.random.key_data(x) if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else x
+  return jax.tree.map(lambda x: np.asarray(plain(x)), tree)
+
+
+def lane(tree, index):
+  """One lane of it, still with its axis of lanes."""
+  return jax.tree.map(lambda x: np.asarray(x)[index : index + 1], tree)
+
+
+def same(actual, expected):
+  """Bit for bit, NaN included."""
+  jax.tree.map(np.testing.assert_array_equal, host(actual), host(expected))
+
+
+def close(actual, expected, atol=1e-5):
+  jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=atol), host(actual), host(expected))
+
+
+def doubled(factor: float = 2.0) -> Transform:
+  """A credit link of one's own: the reward times a number, on every action token."""
+
+  def update(reward, state, rollout):
+    return jnp.where(rollout.action_mask, factor * reward[:, None], 0.0), state + 1, rollout
+
+  return Transform(lambda: jnp.zeros((), jnp.int32), update)
+
+
+def pull_to_uniform(strength: float = 1.0) -> Term:
+  """An objective term of one's own."""
+
+  def loss(current, rollout, advantages):
+    return -strength * current["entropy"], dict(my_metric=current["entropy"])
+
+  return Term(loss, needs=("entropy",))

@@ -217,7 +217,9 @@ def test_a_maze_by_hand():
   assert to_text(task, *task.demonstration(facts)) == "DDRR"
   walks = ["DDRR", "DUDDRR", "RLDDRR", "DDRRLR", "RRDD", "UDDDRR", "DDR", "", "DDRRL"]
   for t, wanted in ((task, [1, 1, 1, 1, 0, 0, 0, 0, 0]), (short, [1, 0, 0, 0, 0, 0, 0, 0, 0])):
-    assert list(judge(t, facts, walks).correct) == wanted
+    verdict = judge(t, facts, walks)
+    assert list(verdict.correct) == wanted
+    assert list(verdict.parsable) == [walk != "" for walk in walks]
     assert [t.host_verify("S.#/.##/..G/", walk) for walk in walks] == wanted
 
 

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from rlvr_jax.core import check_number
+from rlvr_jax.tasks.graph import tokens as tk
 from rlvr_jax.tasks.graph.types import GraphTask
 
 
@@ -23,7 +24,7 @@ def leaf_tokens(branching: int, depth: int) -> Int[Array, "leaves depth"]:
   return jnp.stack(jnp.unravel_index(jnp.arange(branching**depth), (branching,) * depth), axis=1)
 
 
-def leaf_rewards(task: GraphTask, prompt_id: Int[Array, ""], branching: int) -> Float[Array, "leaves"]:
+def leaf_rewards(task: GraphTask, prompt_id: int | Int[Array, ""], branching: int) -> Float[Array, "leaves"]:
   """What the verifier of a `token_tree` task says of every completion, in the order of the leaves."""
   tokens = leaf_tokens(branching, task.max_new_tokens)
   facts = task.problem(jnp.asarray(prompt_id))
@@ -91,7 +92,7 @@ def optimal_policy(
   reference_logits: Float[Array, "nodes branching"], rewards: Float[Array, "leaves"], beta: float
 ) -> Float[Array, "nodes branching"]:
   """Log-probs of pi*(y) proportional to pi_ref(y) exp(r(y) / beta), which maximises `regularised_reward`."""
-  check_number("optimal_policy: beta", beta, above=0.0)
+  check_number("beta", beta, above=0.0)
   return policy_of_leaves(leaf_log_probs(reference_logits) + rewards / beta, reference_logits.shape[1])
 
 
@@ -119,7 +120,7 @@ def pass_at_k(
   logits: Float[Array, "nodes branching"], rewards: Float[Array, "leaves"], k: int, threshold: float = 1.0
 ) -> Float[Array, ""]:
   """Probability that at least one of k independent completions earns `threshold` or more: 1 - (1 - p)**k."""
-  check_number("pass_at_k: k", k, minimum=1)
+  tk.check_size("k", k, 1)
   return 1.0 - (1.0 - expected_reward(logits, (rewards >= threshold).astype(jnp.float32))) ** k
 
 

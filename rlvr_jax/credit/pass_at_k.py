@@ -46,7 +46,7 @@ def _unbiased(reward: Float[Array, "n"], rollout: Rollout, k: int, threshold: fl
   wrong = size - group_sum(correct.astype(jnp.float32), rollout)
   drawn = jnp.arange(k - 1, dtype=jnp.float32)[None, :]  # C(a, k-1) / C(b, k-1) = prod_j (a-j) / (b-j)
   chances = jnp.maximum(wrong[:, None] - drawn, 0.0) / jnp.maximum(size[:, None] - 1 - drawn, 1.0)
-  return jnp.where(correct & (size >= k), k * jnp.prod(chances, axis=1), 0.0)
+  return jnp.where(correct, k * jnp.prod(chances, axis=1), 0.0)  # 0 where k-1 others are not there, too
 
 
 def pass_at_k(

@@ -62,10 +62,12 @@ def test_batch_normalise_divides_by_the_spread_of_all_rows(advantages):
 
 
 def test_length_weighted_baseline(advantages):
-  """Lengths 1, 2, 3, 4: the baseline is 1 · 1 / 10."""
-  lengths = np.arange(5) <= np.array([1, 2, 3, 4])[:, None]
-  got = advantages(credit.length_weighted_baseline(), [1, 0, 0, 0], action_mask=lengths & (np.arange(5) > 0))
-  np.testing.assert_allclose(got, [0.9, -0.1, -0.1, -0.1], atol=1e-6)
+  """Lengths 1, 2, 3, 4: the baseline is 1 · 1 / 10 where the first wins, 3 · 1 / 10 where the third does."""
+  lengths = np.arange(5) <= np.array([1, 2, 3, 4] * 2)[:, None]
+  reward, group_id = [1, 0, 0, 0, 0, 0, 1, 0], [0] * 4 + [1] * 4
+  mask = lengths & (np.arange(5) > 0)
+  got = advantages(credit.length_weighted_baseline(), reward, group_id=group_id, action_mask=mask)
+  np.testing.assert_allclose(got, [0.9, -0.1, -0.1, -0.1, -0.3, -0.3, 0.7, -0.3], atol=1e-6)
 
 
 def test_gpg_makes_up_for_groups_that_do_not_teach(advantages):

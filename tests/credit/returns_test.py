@@ -98,6 +98,8 @@ def test_decoupled_and_length_adaptive_lambda(make_rollout, apply):
 WHITENED = {  # r = (1, 0, 0, 0) on two tokens each: mean 1/4, variance 3/16, or 3/14 with divisor 7
   "verl, trl": (credit.whiten(), 1.62019, -0.54006),
   "openrlhf": (credit.whiten(ddof=0, floor="clamp"), 1.73205, -0.57735),
+  "added": (credit.whiten(eps=1 / 16, ddof=0), 1.5, -0.5),  # 3/4 / sqrt(3/16 + 1/16)
+  "clamped": (credit.whiten(eps=1 / 4, ddof=0, floor="clamp"), 1.5, -0.5),  # 3/4 / sqrt(max(3/16, 1/4))
   "mean kept": (credit.whiten(ddof=0, shift=False), 1.98205, -0.32735),
 }
 

@@ -68,8 +68,9 @@ def turns(
     model:              has dtype, init_cache, extend and logits (`models.Decoder`).
     world_reset:        `prompt_id -> state` of one row.
     world_step:         `prompt_id, state, action Int["a"], mask Bool["a"]` -> an object with `state`, `observation`
-                        Int["o"], `mask` Bool["o"], `reward` of this turn, and `done`; of one row. Actions may be
-                        empty, that is only a stop token, or lack one.
+                        Int["o"], `mask` Bool["o"], `reward` of this turn, and `done`; of one row. An action may be
+                        empty, that is only a stop token, or lack one. Also called on rows that are done, with a
+                        mask all False, for an answer that nothing reads.
     stop_ids:           tokens that end an action.
     pad_id:             written where valid_mask is False; may be one of stop_ids.
     action_tokens:      a: most tokens of one action, its stop token included.
@@ -163,15 +164,14 @@ def _make_turn(model, world_step, stop_ids, pad_id, action_tokens, observation_t
     return context, jax.tree.map(lambda x, xs: jnp.concatenate([x[:, None], xs.T], axis=1), drawn, later)
 
   def answer(prompt_id, state, tokens, mask, live):
-    """The world's answer to one row; nothing where it is not live."""
+    """The world's answer to one row. Its state and reward mean nothing where the row is not live."""
     found = world_step(prompt_id, state, tokens, mask)
     if found.observation.shape != (observation_tokens,) or found.mask.shape != (observation_tokens,):
       shapes = found.observation.shape, found.mask.shape
       raise ValueError(f"world_step must give observations of observation_tokens={observation_tokens}, got {shapes}")
-    state = jax.tree.map(lambda new, old: jnp.where(live, new, old), found.state, state)
     seen = found.mask & live
-    reward = jnp.where(live, found.reward, 0.0).astype(jnp.float32)
-    return state, jnp.where(seen, found.observation, pad_id).astype(jnp.int32), seen, reward, ~live | found.done
+    observation = jnp.where(seen, found.observation, pad_id).astype(jnp.int32)
+    return found.state, observation, seen, jnp.asarray(found.reward, jnp.float32), ~live | found.done
 
   def turn(params, keys, prompt_id, carry, index):
     context, state, done = carry

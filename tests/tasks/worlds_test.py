@@ -299,8 +299,10 @@ def test_what_is_a_number_and_what_is_not():
     (digit(10), stop), (0, stop),
   ]  # fmt: skip
   rows = jnp.asarray([[*row, *[gap] * (4 - len(row))] for row in numbers + others])
-  read = jax.jit(jax.vmap(lambda row: words.read_number(row, row != gap, 2, zero)))(rows)
-  assert read.tolist() == [7, 7, 7, 12] + [-1] * len(others)
+  read = lambda row: (words.read_number(row, row != gap, 2, zero), words.read_action(row, row != gap, 2)[2])
+  number, whole = jax.jit(jax.vmap(read))(rows)
+  assert number.tolist() == [7, 7, 7, 12] + [-1] * len(others)
+  assert whole.tolist() == [True] * 4 + [False, True, False, False, False, True, True, True]
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import rlvr_jax.rollouts as rollouts_room
 import rlvr_jax.tasks.graph as graph_room
 import rlvr_jax.tasks.worlds as worlds_room
 from rlvr_jax.core import Rollout, build, nearest
+from rlvr_jax.rollouts.decode import left_pad
 from rlvr_jax.tasks.graph.types import GraphTask, GraphVerdict, demonstrations, prompts, verify
 from rlvr_jax.tasks.worlds.types import World
 
@@ -19,7 +20,7 @@ class Arena(NamedTuple):
 
   task: GraphTask | World
   max_new_tokens: int  # columns after the prompt
-  prompts: Callable  # ids -> tokens Int["p l"], mask Bool["p l"]
+  prompts: Callable  # ids -> tokens Int["p l"], mask Bool["p l"], padding in front: what follows is read off the last
   demonstrate: Callable  # ids -> Rollout of right completions, one a prompt
   make_sampler: Callable  # (rollout spec, model) -> sample(params, PromptArrays, key, step)
   verify: Callable  # Rollout -> GraphVerdict
@@ -50,16 +51,19 @@ def _of_graph(task: GraphTask) -> Arena:
       rollouts_room, spec, model=model, stop_ids=(task.stop_id,), pad_id=task.pad_id, early_exit=False
     )  # fmt: skip
 
+  def of_prompts(index):
+    return left_pad(*prompts(task, index))
+
   def demonstrate(index) -> Rollout:
     actions, mask = demonstrations(task, index)
-    return _shown(task, index, prompts(task, index), jnp.where(mask, actions, task.pad_id), mask, mask)
+    return _shown(task, index, of_prompts(index), jnp.where(mask, actions, task.pad_id), mask, mask)
 
   def hint(index):
     actions, mask = demonstrations(task, index)
     return actions, mask & (actions != task.stop_id)
 
   return Arena(
-    task, task.max_new_tokens, lambda index: prompts(task, index), demonstrate, make_sampler,
+    task, task.max_new_tokens, of_prompts, demonstrate, make_sampler,
     lambda rollout: verify(task, rollout), hint,
   )  # fmt: skip
 
@@ -67,16 +71,24 @@ def _of_graph(task: GraphTask) -> Arena:
 def _of_world(world: World) -> Arena:
   width = world.action_tokens + world.observation_tokens
 
+  def world_reset(prompt_id):
+    facts = world.problem(prompt_id)  # drawn once, carried along
+    return facts, world.reset(facts)
+
+  def world_step(prompt_id, state, tokens, mask):
+    facts, state = state
+    out = world.step(facts, state, tokens, mask)
+    return out._replace(state=(facts, out.state))
+
   def make_sampler(spec, model):
     return build(
       rollouts_room, spec, model=model, stop_ids=(world.stop_id,), pad_id=world.pad_id, max_turns=world.max_turns,
-      action_tokens=world.action_tokens, observation_tokens=world.observation_tokens,
-      world_reset=lambda i: world.reset(world.problem(i)),
-      world_step=lambda i, state, tokens, mask: world.step(world.problem(i), state, tokens, mask),
+      action_tokens=world.action_tokens, observation_tokens=world.observation_tokens, world_reset=world_reset,
+      world_step=world_step,
     )  # fmt: skip
 
   def of_prompts(index):
-    return jax.vmap(lambda i: world.prompt(world.problem(i)))(index)
+    return left_pad(*jax.vmap(lambda i: world.prompt(world.problem(i)))(index))
 
   def planned(prompt_id):
     """Columns of one row that follows the plan: tokens, valid and action masks, turn ids."""

@@ -29,8 +29,15 @@ def test_gdpo_against_a_loop(whiten, weight, ddof, advantages):
     rewards=dict(exact=EXACT.astype(np.float32), form=FORM.astype(np.float32), unused=np.full(4, np.nan, np.float32)),
   )  # fmt: skip
   np.testing.assert_allclose(got, gdpo_by_loop(np.array(weight), ddof, 1e-4), rtol=1e-5, atol=1e-6)
-  if whiten == "sequence":
-    np.testing.assert_array_equal(got[2:], 0)  # nothing varies in the second group
+
+
+def test_gdpo_gives_exactly_zero_where_nothing_varies(advantages):
+  """The mean over rows of the normalised components is 0 but for rounding, which is not subtracted."""
+  exact = np.array([0.1, 0.7, 0.3, 0.9, 0.2, 0.3, 0.3], np.float32)
+  part, group_id = credit.gdpo(dict(exact=1.0)), [0] * 5 + [1] * 2
+  got = advantages(part, [0.0] * 7, group_id=group_id, rewards=dict(exact=exact))
+  np.testing.assert_array_equal(got[5:], 0)
+  assert np.all(got[:5] != 0)
 
 
 def test_gdpo_keeps_apart_what_a_sum_would_merge(advantages):

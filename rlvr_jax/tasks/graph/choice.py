@@ -1,12 +1,11 @@
 """One question in two forms: with four answers to choose from, or with an open answer.
 
-  form="choice"   prompt 37+5+88:A30B42C81D9=    completion A
-  form="open"     prompt 37+5+88=                 completion 30
+  form="choice"   prompt 37+5+88:A30B42C81D9=   completion A
+  form="open"     prompt 37+5+88=               completion 30
 
 The question is the sum of the terms modulo `modulus` (here 100). One of the four answers is right, one is a common
-error, two are any other numbers. Problem `prompt_id` asks the same question in
-both forms, in the same vocabulary, and is on the same side of the split. Wrong answers collide where there are four
-and spread out where there are many.
+error, two are any other numbers. Problem `prompt_id` asks the same question in both forms, in the same vocabulary, and
+is on the same side of the split. Wrong answers collide where there are four and spread out where there are many.
 
 Ref: PROSE, arXiv:2609.16660: majority votes under a small and a large answer space.
 """

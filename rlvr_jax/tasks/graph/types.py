@@ -58,16 +58,14 @@ def draw_split(
   held_out = prompt_id >= EVAL_ID
   key = jax.random.fold_in(jax.random.key(jnp.where(held_out, 0, seed)), prompt_id)
 
-  def wrong_side(carry):
-    return carry[2] != held_out
-
   def again(carry):
     count, _, _ = carry
     facts = draw(jax.random.fold_in(key, count))
-    return count + 1, facts, is_held_out(*prompt(facts))
+    return count + 1, facts, is_held_out(*prompt(facts)) != held_out
 
-  first = again((jnp.int32(0), None, None))
-  return jax.lax.while_loop(wrong_side, again, first)[1]
+  # From zeros on the wrong side, so that the draw is traced and compiled once.
+  nothing = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(draw, key))
+  return jax.lax.while_loop(lambda carry: carry[2], again, (jnp.int32(0), nothing, jnp.array(True)))[1]
 
 
 def is_held_out(tokens: Int[Array, "l"], mask: Bool[Array, "l"], fraction: float = EVAL_FRACTION) -> Bool[Array, ""]:

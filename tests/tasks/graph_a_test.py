@@ -14,6 +14,7 @@ from rlvr_jax.tasks.graph.countdown import Countdown, countdown
 from rlvr_jax.tasks.graph.modular import ModularSum, modular_sum
 from rlvr_jax.tasks.graph.sorting import Sorting, sorting
 from rlvr_jax.tasks.graph.sums import Chain, chain_sum
+from rlvr_jax.tasks.graph.tokens import check_size
 from rlvr_jax.tasks.types import EVAL_ID
 
 NUM_TRAIN, NUM_EVAL = 2000, 500  # problems looked at
@@ -287,7 +288,6 @@ def test_difficulty_rises_with_size_within_a_task(name):
   "builder, kwargs, message",
   [
     (chain_sum, dict(num_terms=1), "num_terms"),
-    (chain_sum, dict(num_terms=2.5), "num_terms"),
     (chain_sum, dict(min_terms=4), "min_terms"),
     (chain_sum, dict(num_digits=0), "num_digits"),
     (chain_sum, dict(num_digits=8, num_terms=20), "num_digits"),
@@ -311,3 +311,9 @@ def test_difficulty_rises_with_size_within_a_task(name):
 def test_build_errors(builder, kwargs, message):
   with pytest.raises(ValueError, match=re.escape(message)):
     builder(**kwargs)
+
+
+@pytest.mark.parametrize("value", [2.5, True, "3", 1, 5])
+def test_sizes_are_whole_numbers_in_range(value):
+  with pytest.raises(ValueError, match=r"width must be a whole number in \[2, 4\], got"):
+    check_size("width", value, 2, 4)

@@ -19,7 +19,7 @@ DIGITS = "0123456789"
 MAX_DIGITS = 9  # of a number that is read: any such number fits int32
 MIN_PROBLEMS = 100  # one in eight is held out: with so many, neither side of the split is empty
 
-Piece = tuple[Int[Array, "w"], Bool[Array, "w"]]
+Piece = tuple[Int[Array, "_"], Bool[Array, "_"]]  # of one width; pieces that meet differ in theirs
 
 
 def vocabulary(characters: str) -> tuple[tuple[str, ...], int, int]:

@@ -11,9 +11,11 @@ from rlvr_jax.objectives import reducers
 
 PULLS_BACK = objectives.mirror_descent(0.5, length_mean=True)  # to the old policy, whatever the advantage
 SURROGATES = [
-  objectives.cispo(), objectives.clipped_surrogate(), objectives.clipped_surrogate(dual_clip=3.0),
-  objectives.dppo_tv(), objectives.gmpo(), objectives.gspo(), objectives.gspo(form="token"),
-  PULLS_BACK, objectives.reinforce(), objectives.sapo(), objectives.vespo(),
+  objectives.cispo(), objectives.cispo(high=INF), objectives.clipped_surrogate(),
+  objectives.clipped_surrogate(0.0, 0.0), objectives.clipped_surrogate(dual_clip=3.0),
+  objectives.dppo_tv(), objectives.dppo_tv(1, 1, cap=INF), objectives.gmpo(), objectives.gmpo(0.0),
+  objectives.gspo(), objectives.gspo(form="token"),
+  PULLS_BACK, objectives.reinforce(), objectives.sapo(), objectives.vespo(), objectives.vespo(0, 0, 0, 0),
 ]  # fmt: skip
 
 

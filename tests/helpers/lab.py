@@ -1,6 +1,7 @@
 """A laboratory config small enough for tests, runs that share their programs, and parts defined outside the package."""
 
 import copy
+import json
 
 import jax
 import jax.numpy as jnp
@@ -9,20 +10,20 @@ import numpy as np
 from rlvr_jax.core import Term, Transform
 from rlvr_jax.runs import LabRun
 
-# One token answers a sum modulo 5, one ends it. "parsable" is in the reward so that an untrained model has a signal.
+# Four trees with eight leaves a token deep, three of them right: an untrained model is right now and then.
 LAB = dict(
   seed=0,
   model=dict(source="tiny", sizes=dict(width=16, num_layers=1, num_heads=2, num_kv_heads=1, mlp_width=32)),
-  task=dict(name="modular_sum", num_terms=2, modulus=5, num_train=16, num_eval=8),
+  task=dict(name="token_tree", branching=8, depth=1, num_right=3, num_prompts=4),
   prompts=dict(per_step=2),
-  rollout=dict(name="groups", group_size=4, temperature=1.0),
-  rewards=[dict(name="correct", weight=1.0), dict(name="parsable", weight=0.5), dict(name="brevity", max_tokens=4)],
+  rollout=dict(name="groups", group_size=4, temperature=1.0, max_new_tokens=3),
+  rewards=[dict(name="correct", weight=1.0), dict(name="lab:low_tokens", label="low", weight=0.5)],
   credit=[dict(name="group_normalise", eps=1e-6), dict(name="spread_over_tokens")],
   objective=[dict(name="clipped_surrogate", weight=1.0, clip_low=0.2, clip_high=0.2)],
   reduce=dict(name="token_mean"),
   optimiser=dict(name="adamw", learning_rate=1e-2),
   train=dict(num_steps=4),
-  eval=dict(every=2, num_prompts=8, num_samples=2),
+  eval=dict(every=2, num_prompts=4, num_samples=4),
   checkpoint=dict(every=2),
 )
 SFT = dict(
@@ -40,13 +41,15 @@ def lab(**changes):
   return config
 
 
-def twin(run: LabRun, seeds=None, values=None) -> LabRun:
-  """Another run of the same programs, which are not compiled again: as many lanes, of these seeds and swept numbers."""
-  seeds = np.asarray(run.seeds) if seeds is None else seeds
-  other = LabRun(run.config, seeds, run.values if values is None else values, run.budget, run.sharding is not None)
-  assert len(other.seeds) == len(run.seeds) and other.values.keys() == run.values.keys()
-  other._compiled = run._compiled
-  return other
+class SharedRun(LabRun):
+  """Runs of one config and as many lanes have the same programs; here they are compiled once in a process."""
+
+  programs: dict[str, dict] = {}
+
+  def __init__(self, config, seeds, values=None, budget_tokens=None, sharded=True):
+    super().__init__(config, seeds, values, budget_tokens, sharded)
+    parts = [self.config, len(self.seeds), list(self.values), self.budget, self.sharding is not None]
+    self._compiled = self.programs.setdefault(json.dumps(parts, sort_keys=True), {})
 
 
 def host(tree):
@@ -85,3 +88,13 @@ def pull_to_uniform(strength: float = 1.0) -> Term:
     return -strength * current["entropy"], dict(my_metric=current["entropy"])
 
   return Term(loss, needs=("entropy",))
+
+
+def low_tokens(below: int = 8):
+  """A reward component of one's own: the share of a completion's tokens whose id is low."""
+
+  def component(verdict, rollout):
+    low = rollout.action_mask & (rollout.tokens < below)
+    return jnp.sum(low, axis=1) / jnp.maximum(jnp.sum(rollout.action_mask, axis=1), 1)
+
+  return component

@@ -10,5 +10,4 @@ def get_config(task="sorting"):
   c = base(task)
   c.credit = (dict(name="optimal_advantage", beta1=0.5), dict(name="spread_over_tokens"))
   c.objective = (dict(name="a_star_po", beta2=0.1),)
-  c.reduce = dict(name="sequence_sum")
   return c

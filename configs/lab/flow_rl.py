@@ -10,5 +10,4 @@ def get_config(task="sorting"):
   c = base(task)
   c.critic = dict(trunk="shared", heads=(dict(name="scalar_head", label="log_z"),))
   c.objective = (dict(name="flow_rl", beta=1.0),)
-  c.reduce = dict(name="sequence_sum")
   return c

@@ -10,5 +10,4 @@ def get_config(task="sorting"):
   c = base(task)
   c.credit = (dict(name="group_normalise", scale=False), dict(name="spread_over_tokens"))
   c.objective = (dict(name="mirror_descent", tau=0.5),)
-  c.reduce = dict(name="sequence_sum")
   return c

@@ -6,7 +6,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from rlvr_jax.evals.calibration import agreement_share, brier_score, calibration_error
+from rlvr_jax.evals.diversity import distinct_answers
 from rlvr_jax.evals.intervals import Interval, bootstrap_interval, paired_bootstrap, sign_flip_test
+from rlvr_jax.evals.majority import NO_ANSWER, maj_at_k
 from rlvr_jax.evals.pass_at_k import avg_at_k, pass_at_k
 
 
@@ -29,6 +32,7 @@ class EvalResult(NamedTuple):
   num_excluded_prompts: int  # prompts without a single verdict
   statuses: Mapping[str, Mapping[str, int]]  # component -> status -> count
   settings: Mapping[str, Any]  # what the samples were drawn with, as given
+  of_answers: Mapping[str, Interval] = {}  # voting, diversity and calibration, where answers are told apart
 
   def correct(self) -> np.ndarray:
     """Share of correct samples of each prompt, Float["p"]; NaN where no sample has a verdict."""
@@ -48,6 +52,7 @@ class EvalResult(NamedTuple):
       "without_verdict": float(self.num_without_verdict),
     }
     out |= {f"pass@{k}": interval.value for k, interval in self.pass_at_k.items()}
+    out |= {name: interval.value for name, interval in self.of_answers.items()}
     return {f"{self.name}/{key}": value for key, value in out.items()}
 
   def to_json(self) -> dict[str, Any]:
@@ -61,6 +66,7 @@ class EvalResult(NamedTuple):
       avg_at_k=list(self.avg_at_k),
       statuses={label: dict(counts) for label, counts in self.statuses.items()},
       settings=dict(self.settings),
+      of_answers={name: list(interval) for name, interval in self.of_answers.items()},
     )
 
   @classmethod
@@ -71,6 +77,7 @@ class EvalResult(NamedTuple):
       accuracy_interval=Interval(*values["accuracy_interval"]),
       pass_at_k={int(k): Interval(*interval) for k, interval in values["pass_at_k"].items()},
       avg_at_k=Interval(*values["avg_at_k"]),
+      of_answers={name: Interval(*interval) for name, interval in values["of_answers"].items()},
     )
 
 
@@ -97,6 +104,20 @@ def _check(prompt_ids, scores, lengths, truncated, expected) -> None:
     raise ValueError("summarise_eval: no sample has a verdict, so there is nothing to measure")
 
 
+def _of_answers(answers: np.ndarray, correct: np.ndarray, options: Mapping[str, Any]) -> dict[str, Interval]:
+  """What several samples of a prompt say together. Confidence is the share of samples that agree."""
+  judged = ~np.isnan(correct)
+  if correct.shape[1] < 2 or not (judged & (answers != NO_ANSWER)).any():
+    return {}
+  agreed = agreement_share(answers)
+  found = {f"maj@{k}": maj_at_k(answers, correct, k, **options) for k in _ks(correct.shape[1]) if k > 2}
+  return found | {
+    "distinct_answers": distinct_answers(answers, **options),
+    "brier": brier_score(agreed, correct, **options),
+    "calibration_error": calibration_error(agreed, correct, **options),
+  }
+
+
 def _ks(num_samples: int) -> list[int]:
   """1, 2, 4, ... and the number of samples itself."""
   return sorted({2**i for i in range(num_samples.bit_length())} | {num_samples})
@@ -113,6 +134,7 @@ def summarise_eval(
   correct_at: float = 1.0,
   expected: tuple[int, int] | None = None,
   settings: Mapping[str, Any] | None = None,
+  answers: Int[np.ndarray, "p k"] | None = None,
   level: float = 0.95,
   seed: int = 0,
 ) -> EvalResult:
@@ -127,6 +149,8 @@ def summarise_eval(
     correct_at: the score from which a sample counts as correct in accuracy and pass@k.
     expected:   (prompts, samples) that should be there; anything else is an error.
     settings:   how the samples were drawn, carried along so that a result says what it measured.
+    answers:    ids of the answers, equal where answers to a prompt are, -1 for none: adds maj@k, the number of distinct
+                answers, and the Brier score and calibration error of the share of samples that agree.
 
   Raises:
     ValueError: shapes disagree, ids repeat, a score is outside [0, 1], or no sample has a verdict.
@@ -161,6 +185,7 @@ def summarise_eval(
     num_excluded_prompts=int((judged == 0).sum()),
     statuses={label: dict(counts) for label, counts in statuses.items()},
     settings=dict(settings or {}),
+    of_answers={} if answers is None else _of_answers(np.asarray(answers), correct, options),
   )
 
 

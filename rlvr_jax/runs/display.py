@@ -205,6 +205,9 @@ def _rows(result: EvalResult) -> dict[str, tuple[float, str, str]]:
     if number > 1:
       rows[f"pass@{number}"] = (interval.value, _share(interval), "share")
   rows[f"avg@{k} score"] = (result.avg_at_k.value, _share(result.avg_at_k), "share")
+  for name, interval in result.of_answers.items():
+    if name.startswith("maj@"):
+      rows[name] = (interval.value, _share(interval), "share")
   rows["length"] = (result.mean_length, f"{result.mean_length:.1f} tokens", "tokens")
   rows["truncated"] = (result.truncated_share, f"{result.truncated_share:.1%}", "share")
   rows["without verdict"] = (result.num_without_verdict, str(result.num_without_verdict), "samples")

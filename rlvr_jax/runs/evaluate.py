@@ -24,7 +24,7 @@ def make_evaluator(experiment: Experiment, stage: Stage, pool) -> Any:
   key = replicate(experiment.mesh, jax.random.fold_in(jax.random.key(experiment.seed), EVAL_KEY))
 
   def evaluate(params, step: int, display=None) -> EvalResult:
-    rows = dict(prompt_ids=[], scores=[], lengths=[], truncated=[])
+    rows = dict(prompt_ids=[], scores=[], lengths=[], truncated=[], answers=[])
     statuses: dict[str, dict[str, int]] = {}
     device_step = replicate(experiment.mesh, np.int32(step))
     track = display.progress(batches, f"evaluation at step {step}") if display else batches
@@ -37,6 +37,7 @@ def make_evaluator(experiment: Experiment, stage: Stage, pool) -> Any:
       rows["scores"].append(scored.metric.reshape(shape)[real])
       rows["lengths"].append(scored.lengths.reshape(shape)[real])
       rows["truncated"].append(scored.truncated.reshape(shape)[real])
+      rows["answers"].append(scored.answer_id.reshape(shape)[real])
       for label, counts in scored.mixed.statuses.items():
         for status, count in counts.items():
           statuses.setdefault(label, {}).setdefault(status, 0)

@@ -240,6 +240,7 @@ def eval_result(run: LabRun, seen: Evaluated, lane: int) -> EvalResult:
   statuses = dict(correct=dict(ok=right, wrong=parsed - right, unparsable=correct.size - parsed))
   return summarise_eval(
     EVAL_ID + np.arange(len(correct)), correct, seen.lengths[lane], seen.truncated[lane], statuses,
+    answers=seen.answer_id[lane],
     settings=dict(run.stage_configs[-1]["rollout"]) | dict(evaluation.rollout) | dict(group_size=correct.shape[1]),
   )  # fmt: skip
 

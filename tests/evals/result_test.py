@@ -100,3 +100,20 @@ def test_comparison_errors():
     compare(evaluate([[0]]), evaluate([[0]], correct_at=0.5))
   with pytest.raises(ValueError, match="no prompt has a verdict in both"):
     compare(evaluate([[0], [np.nan]]), evaluate([[np.nan], [1]]))
+
+
+def test_answers_add_votes_diversity_and_calibration():
+  """Prompt 1: answers 5 5 6 6, of which 5 is right: two votes each, so half. Prompt 2: all the right answer."""
+  answers = np.array([[5, 5, 6, 6], [9, 9, 9, 9]])
+  result = evaluate([[1, 1, 0, 0], [1, 1, 1, 1]], answers=answers)
+  assert result.of_answers["maj@4"].value == pytest.approx(0.75)
+  assert result.of_answers["distinct_answers"].value == pytest.approx(1.5)
+  assert result.of_answers["brier"].value == pytest.approx((0.25 + 0) / 2)  # half sure and half right; sure and right
+  assert result.scalars()["eval/maj@4"] == pytest.approx(0.75)
+  back = EvalResult.from_json(json.loads(json.dumps(result.to_json(), allow_nan=False)))
+  assert back.of_answers == result.of_answers
+
+
+def test_one_sample_or_no_answers_add_nothing():
+  assert evaluate([[1], [0]], answers=np.array([[1], [2]])).of_answers == {}
+  assert evaluate([[1, 0]], answers=np.array([[-1, -1]])).of_answers == {}

@@ -211,3 +211,13 @@ def test_dppo_by_hand(old, new, advantage, weight, view):
   assert f"{view}.log_probs" in term.needs
   loss = lambda x: term.loss(dict(log_probs=x), batch, jnp.array([[advantage]]))[0][0, 0]
   np.testing.assert_allclose(jax.grad(loss)(jnp.log(jnp.array([[new]]))), [[-weight * advantage]], rtol=1e-5)
+
+
+@pytest.mark.parametrize("view, value", [("old", -2 * np.exp(0.1)), ("behaviour", -2 * 1.2)])
+def test_the_clipped_ratio_may_be_to_the_sampler(view, value):
+  """log π - log π_old = 0.1 is inside the bounds, log π - log μ = 0.5 is clipped at 1.2."""
+  batch = rollout(np.ones((1, 1), bool), **{"old.log_probs": [[-1.1]], "behaviour.log_probs": [[-1.5]]})
+  term = objectives.clipped_surrogate(view=view)
+  assert term.needs == ("log_probs", f"{view}.log_probs", "advantages")
+  loss, _ = term.loss(dict(log_probs=jnp.array([[-1.0]])), batch, jnp.array([[2.0]]))
+  np.testing.assert_allclose(loss, [[value]], rtol=1e-6)

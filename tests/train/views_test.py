@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from table import Table
 
 from rlvr_jax import credit
 from rlvr_jax.core import Divergence, Rollout, Term, make_view
@@ -13,19 +14,6 @@ from rlvr_jax.rollouts import PromptArrays, groups
 from rlvr_jax.train import ViewSpec, make_train_step, optimisers
 
 V, N, T = 5, 4, 6
-
-
-class Table:
-  """log π(y | x) is the softmax of row x of the table."""
-
-  def hidden(self, params, tokens, positions, valid_mask):
-    return jax.nn.one_hot(tokens, V, dtype=params["table"].dtype)
-
-  def head(self, params):
-    return params["table"].T
-
-  def axes(self):
-    return dict(table=(None, None))
 
 
 def table(seed=1):

@@ -42,6 +42,12 @@ def main(argv):
     os.environ["XLA_FLAGS"] = f"{flags_of_xla} --xla_force_host_platform_device_count={os.cpu_count()}"
   from ast import literal_eval
 
+  import jax
+
+  # Cells share programs, such as the evaluation of a task, and so does a comparison that goes on.
+  jax.config.update("jax_compilation_cache_dir", str(Path(WORKDIR.value).absolute() / "programs"))
+  jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
+
   from rlvr_jax.runs.compare import compare
   from rlvr_jax.runs.compare_display import CompareDisplay
 

@@ -46,3 +46,15 @@ def base(task: str) -> ml_collections.ConfigDict:
     dict(kind="rl"),
   )  # fmt: skip
   return c
+
+
+def taught(c: ml_collections.ConfigDict, **distill) -> ml_collections.ConfigDict:
+  """Stages of a teacher with three times the demonstrations, then of a student that starts anew and is taught by it.
+
+  `distill` are keys of the last stage.
+  """
+  sft = c.stages[0].to_dict() if hasattr(c.stages[0], "to_dict") else dict(c.stages[0])
+  long = sft | dict(save_as="expert", train=sft["train"] | dict(num_steps=3 * sft["train"]["num_steps"]))
+  teacher = dict(params="given", expert="expert")
+  c.stages = (long, sft | dict(restart=True), dict(kind="distill", views=dict(teacher=teacher), **distill))
+  return c

@@ -21,7 +21,7 @@ LAB = dict(
   credit=[dict(name="group_normalise", eps=1e-6), dict(name="spread_over_tokens")],
   objective=[dict(name="clipped_surrogate", weight=1.0, clip_low=0.2, clip_high=0.2)],
   reduce=dict(name="token_mean"),
-  optimiser=dict(name="adamw", learning_rate=1e-2),
+  optimiser=dict(name="adamw", learning_rate=1e-2, clip_norm=1.0),
   train=dict(num_steps=4),
   eval=dict(every=2, num_prompts=4, num_samples=4),
   checkpoint=dict(every=2),
@@ -48,7 +48,8 @@ class SharedRun(LabRun):
 
   def __init__(self, config, seeds, values=None, budget_tokens=None, sharded=True):
     super().__init__(config, seeds, values, budget_tokens, sharded)
-    parts = [self.config, len(self.seeds), list(self.values), self.budget, self.sharding is not None]
+    told = {name: part for name, part in self.config.items() if name != "checkpoint"}
+    parts = [told, len(self.seeds), list(self.values), self.budget, self.sharding is not None]
     self._compiled = self.programs.setdefault(json.dumps(parts, sort_keys=True), {})
 
 

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Int
 
 import rlvr_jax.selection as selection_room
+import rlvr_jax.tasks.graph as graph_room
 from rlvr_jax.core import PyTree, Rollout, Stat, build, check_keys, make_view
 from rlvr_jax.models import Decoder, tiny_config
 from rlvr_jax.rollouts import PromptArrays
@@ -22,6 +23,8 @@ from rlvr_jax.runs.method import check_rows, check_sampling_matches, make_method
 from rlvr_jax.runs.settings import SECTIONS, plain, resolve_stages, section
 from rlvr_jax.runs.stop import check_stop
 from rlvr_jax.tasks import EVAL_ID
+from rlvr_jax.tasks.graph.types import GraphTask
+from rlvr_jax.tasks.worlds.types import World
 from rlvr_jax.train import TrainState, TrainStep
 
 INIT, EVAL = 0x494E4954, 0x45564C  # folded into the run key: no two uses share a key
@@ -57,7 +60,9 @@ class LabStage(NamedTuple):
 
 def is_graph_task(config: Mapping[str, Any]) -> bool:
   """Whether the config's task is verified by array code, and so runs in the laboratory."""
-  return plain(config).get("task", {}).get("name") in names()
+  spec = plain(config).get("task", {})
+  name = str(spec.get("name"))
+  return name in names() or (":" in name and isinstance(build(graph_room, spec), (GraphTask, World)))
 
 
 def make_model(config: Mapping[str, Any], task: Any):

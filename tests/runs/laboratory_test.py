@@ -309,6 +309,7 @@ def test_the_policy_begins_the_same_with_and_without_heads():
 def test_which_tasks_are_the_laboratory_s():
   assert is_graph_task(lab()) and is_graph_task(lab(task=dict(name="guess_number")))
   assert not is_graph_task(lab(task=dict(name="arithmetic"))) and not is_graph_task({})
+  assert is_graph_task(lab(task=dict(name="rlvr_jax.tasks.graph:sorting")))  # as one of your own would be named
 
 
 def test_a_state_has_all_that_an_iteration_needs(pair):

@@ -328,6 +328,8 @@ def test_a_budget_ends_one_lane_and_not_another():
   same(lane(host(held), 0), lane(host(free), 0))
   assert np.isnan(metrics["loss"]).tolist() == [[False, False], [False, True]]
   assert host(held.state.step).tolist() == [2, 1]
+  held, _ = run.chunk(0, run.start()._replace(stopped=jnp.array([True, False])), 2)
+  assert host(held.state.step).tolist() == [0, 2]  # what has stopped does not go on because tokens are left
 
 
 def pieces(run, seed):

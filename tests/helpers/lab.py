@@ -2,6 +2,7 @@
 
 import copy
 import json
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -42,15 +43,25 @@ def lab(**changes):
 
 
 class SharedRun(LabRun):
-  """Runs of one config and as many lanes have the same programs; here they are compiled once in a process."""
+  """Programs that depend on the same parts of a config, for as many lanes, are compiled once in a process."""
 
-  programs: dict[str, dict] = {}
+  programs: dict[str, Any] = {}
 
-  def __init__(self, config, seeds, values=None, budget_tokens=None, sharded=True):
-    super().__init__(config, seeds, values, budget_tokens, sharded)
-    told = {name: part for name, part in self.config.items() if name != "checkpoint"}
-    parts = [told, len(self.seeds), list(self.values), self.budget, self.sharding is not None]
-    self._compiled = self.programs.setdefault(json.dumps(parts, sort_keys=True), {})
+  def _parts_of(self, name):
+    told = {part: spec for part, spec in self.config.items() if part != "checkpoint"}
+    if name not in ("init", "evaluate"):
+      return [told, list(self.values), self.budget]
+    parts = [told.get(part) for part in ("task", "model", "critic")]
+    evaluation = {key: value for key, value in told["eval"].items() if key != "every"}
+    return parts if name == "init" else [*parts, evaluation, self.stage_configs[-1]["rollout"], list(self.values)]
+
+  def call(self, name, fn, *args, **options):
+    key = json.dumps([name, self._parts_of(name), len(self.seeds), self.sharding is not None], sort_keys=True)
+    if key in self.programs:
+      self._compiled[name] = self.programs[key]
+    out = super().call(name, fn, *args, **options)
+    self.programs[key] = self._compiled[name]
+    return out
 
 
 def host(tree):

@@ -30,7 +30,6 @@ def quick_compiles():
   jax.config.update("jax_disable_most_optimizations", True)
   yield
   jax.config.update("jax_disable_most_optimizations", False)
-  SharedRun.programs.clear()
 
 
 @pytest.fixture

@@ -24,7 +24,6 @@ def quick_compiles():
   jax.config.update("jax_disable_most_optimizations", True)
   yield
   jax.config.update("jax_disable_most_optimizations", False)
-  SharedRun.programs.clear()
 
 
 def counters(point):
@@ -91,6 +90,13 @@ def test_what_is_finished_is_not_run_again(whole):
   told = []
   again = run_lab(two(), whole[0], on_progress=lambda *x: told.append(x))
   same_result(again, whole[1])
+  assert not told
+
+
+def test_the_end_is_saved_however_seldom_checkpoints_are(whole, tmp_path):
+  seldom, told = two(checkpoint=dict(every=100)), []
+  run_lab(seldom, tmp_path)
+  same_result(run_lab(seldom, tmp_path, on_progress=lambda *x: told.append(x)), whole[1])
   assert not told
 
 
@@ -193,6 +199,7 @@ def moments_of(opt_state):
   return [np.asarray(x) for path, x in leaves if "count" not in jax.tree_util.keystr(path)]
 
 
+@pytest.mark.slow
 def test_a_stage_goes_on_from_the_one_before(staged):
   """Parameters and the step go on; the optimiser begins anew."""
   run, (_, after_distillation), result = staged
@@ -205,6 +212,7 @@ def test_a_stage_goes_on_from_the_one_before(staged):
   assert [p[:2] for p in result.points] == [(0, 0), (2, 0), (2, 1), (4, 1), (4, 2), (5, 2)]
 
 
+@pytest.mark.slow
 def test_an_expert_is_kept_and_taught_from(staged):
   run, (after_rl, after_distillation), _ = staged
   same(after_rl.saved["best"], after_rl.state.params)
@@ -218,6 +226,7 @@ def test_an_expert_is_kept_and_taught_from(staged):
   assert max(jax.tree.leaves(moved)) > 1e-3
 
 
+@pytest.mark.slow
 def test_tokens_of_each_stage_are_counted_by_what_was_done_with_them(staged):
   """rl: generated and updated. Distillation: besides, a pass of the teacher before the update (for its log-probs) and
   one in it (for its distribution). Supervised: two demonstrations of one token an iteration, updated only."""
@@ -265,6 +274,7 @@ def stopped():
   return run_lab(stopping())
 
 
+@pytest.mark.slow
 def test_each_lane_stops_when_its_own_evaluations_stall(stopped):
   """Counters go on until the evaluation that is no better than the best before it, and no further."""
   accuracy = np.stack([p.accuracy for p in stopped.points], axis=1)
@@ -278,6 +288,7 @@ def test_each_lane_stops_when_its_own_evaluations_stall(stopped):
   assert ends[0] == 1 and max(ends) == len(stopped.points) - 1 > 1
 
 
+@pytest.mark.slow
 def test_a_lane_that_stands_still_does_not_change_and_does_not_touch_others():
   """Bit for bit. Its metrics are NaN."""
   run = stopping()
@@ -291,6 +302,7 @@ def test_a_lane_that_stands_still_does_not_change_and_does_not_touch_others():
   assert np.isnan(metrics["loss"][1:3]).all() and np.isfinite(metrics["loss"][::3]).all()
 
 
+@pytest.mark.slow
 def test_a_stage_that_ended_early_stays_ended(stopped, tmp_path):
   """Its checkpoint is not of its last step; going on from it runs nothing."""
   result, told = run_lab(stopping(), tmp_path), []

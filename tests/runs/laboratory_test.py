@@ -23,7 +23,6 @@ def quick_compiles():
   jax.config.update("jax_disable_most_optimizations", True)
   yield
   jax.config.update("jax_disable_most_optimizations", False)
-  SharedRun.programs.clear()
 
 
 def play(run, *lengths, start=None):
@@ -187,7 +186,7 @@ def test_each_lane_has_its_own_evaluation_temperature():
 @pytest.mark.parametrize(
   "path, message",
   [
-    ("optimiser.learning_rates", r"config has no 'optimiser\.learning_rates': at 'learning_rates' there is \['learn"),
+    ("optimiser.learning_rates", r"config has no 'optimiser\.learning_rates': at 'learning_rates' there is \['clip"),
     ("credit[2].eps", r"config has no 'credit\[2\]\.eps': at 2 there is 2 parts"),
     ("credit[0].epsilon", r"config has no 'credit\[0\]\.epsilon'"),
     ("optimiser.learning_rate.peak", r"config has no .*: at 'peak' there is 0\.01"),

@@ -1,6 +1,6 @@
 """Supervised learning on the action tokens; reads no advantages.
 
-  L_t = -log π
+L_t = -log π
 """
 
 from rlvr_jax.core import Term

@@ -45,7 +45,7 @@ def _docstrings(builder: Any, room: ModuleType) -> tuple[str, str]:
   """(of the builder, or of its module where the module is this one method; of the module)."""
   module = inspect.getmodule(builder)
   public = [n for n in getattr(room, "__all__", ()) if getattr(getattr(room, n), "__module__", "") == module.__name__]
-  own, whole = inspect.getdoc(builder) or "", inspect.cleandoc(module.__doc__ or "")
+  own, whole = inspect.getdoc(builder) or "", (module.__doc__ or "").strip()
   return (own if len(public) > 1 and own else whole), whole
 
 

@@ -1,6 +1,8 @@
 """Supervised learning on the action tokens; reads no advantages.
 
-L_t = -log π
+  L_t = -log π
+
+Nothing but the log-probability of the demonstration, so its reducer alone decides how demonstrations are weighed.
 """
 
 from rlvr_jax.core import Term
